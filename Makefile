@@ -1,0 +1,45 @@
+# Everything from a fresh clone: `make check` runs kvproof on the connectors, `make test` tests kvproof itself.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+GPU_WHEELS := wheels
+
+.PHONY: check test lint nightly gpu gpu-wheels clean
+
+check: $(STAMP)
+	$(BIN)/kvproof run
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+nightly: $(STAMP)
+	$(BIN)/python -m pytest --kvproof-nightly -m nightly -s
+	$(BIN)/python bench/reference.py
+
+# torch first, from constraints.txt, so that nothing else chooses one; LMCache without its own metadata, which asks for
+# CUDA packages that it does not need on a CPU.
+$(STAMP): pyproject.toml constraints.txt Makefile
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("kvproof needs Python 3.11 or newer: make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
+	$(PIP) -c constraints.txt torch
+	$(PIP) -c constraints.txt -e '.[clients,lmcache,dev]'
+	$(PIP) -c constraints.txt --no-deps lmcache
+	$(BIN)/kvproof connectors --install redis-py-asyncio==4.5.3
+	touch $@
+
+# One prepared run on a machine with a GPU: installs nothing, needs no network, takes wheels from a folder.
+gpu:
+	$(PYTHON) -m kvproof.gpu --wheels $(GPU_WHEELS) --json gpu.json
+
+gpu-wheels: $(STAMP)
+	$(BIN)/python -m kvproof.gpu.wheels --python $(or $(filter 3.%,$(PYTHON)),3.12) --to $(GPU_WHEELS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info $(GPU_WHEELS)

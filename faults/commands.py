@@ -1,0 +1,49 @@
+"""Where a RESP command carries its first key, and which commands carry a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+ANSWERED_BY_PUSH = frozenset({
+    "PSUBSCRIBE", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUBSCRIBE", "SUNSUBSCRIBE", "UNSUBSCRIBE",
+})
+"""Commands that get no reply of their own in RESP3, only pushes."""
+
+_WITHOUT_KEY = ANSWERED_BY_PUSH | frozenset({
+    "ACL", "ASKING", "AUTH", "BGREWRITEAOF", "BGSAVE", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "DBSIZE", "DEBUG",
+    "DISCARD", "ECHO", "EXEC", "FAILOVER", "FLUSHALL", "FLUSHDB", "FUNCTION", "HELLO", "INFO", "KEYS", "LASTSAVE",
+    "LATENCY", "LOLWUT", "MODULE", "MONITOR", "MULTI", "PING", "PSYNC", "PUBLISH", "PUBSUB",
+    "QUIT", "RANDOMKEY", "READONLY", "READWRITE", "REPLCONF", "REPLICAOF", "RESET", "ROLE", "SAVE",
+    "SCAN", "SCRIPT", "SELECT", "SHUTDOWN", "SLAVEOF", "SLOWLOG", "SWAPDB", "SYNC", "TIME",
+    "UNWATCH", "WAIT", "WAITAOF",
+})
+_SECOND = frozenset({
+    "BITOP", "LMPOP", "MEMORY", "OBJECT", "SINTERCARD", "XGROUP", "XINFO", "ZDIFF", "ZINTER", "ZMPOP", "ZUNION",
+})
+_THIRD = frozenset({
+    "BLMPOP", "BZMPOP", "EVAL", "EVALSHA", "EVALSHA_RO", "EVAL_RO", "FCALL", "FCALL_RO", "MIGRATE",
+})
+_ASKS_WITH_SECRET = frozenset({"ACL", "AUTH", "CONFIG", "HELLO", "MIGRATE", "REPLICAOF"})
+_ANSWERS_WITH_SECRET = frozenset({"ACL", "CONFIG"})
+
+
+def text(word: bytes) -> str:
+    """Return bytes of the wire as text, without loss."""
+    return word.decode("utf-8", "surrogateescape")
+
+
+def name(words: Sequence[bytes]) -> str:
+    """Return the command's name in upper case, empty for an empty request."""
+    return text(words[0]).upper() if words else ""
+
+
+def first_key(words: Sequence[bytes]) -> str:
+    """Return the first key, empty for a command that has none."""
+    command = name(words)
+    position = 2 if command in _SECOND else 3 if command in _THIRD else 1
+    return "" if command in _WITHOUT_KEY or len(words) <= position else text(words[position])
+
+
+def shown(direction: str, command: str, head: bytes) -> bytes:
+    """Return the first bytes of a frame as they may be logged: none where a password can stand in them."""
+    return b"" if command in (_ASKS_WITH_SECRET if direction == "request" else _ANSWERS_WITH_SECRET) else head

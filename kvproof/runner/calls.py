@@ -1,0 +1,121 @@
+"""What a runner does with its connector: describe it, open it, put, read, close."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from kvproof.connectors.adapter import Adapter, Endpoint, Failed, Hit, Miss, Outcome, Place, Read
+from kvproof.faults.spawner import command_of, descendants
+from kvproof.models import payloads
+from kvproof.runner import buffers
+from kvproof.runner.child import Session
+
+
+def describe(session: Session) -> dict[str, Any]:
+    """Return what the adapter declares, as data."""
+    adapter = session.adapter_class
+    return {
+        "name": adapter.name,
+        "distribution": adapter.distribution,
+        "reads": [{"name": r.name, "payload": r.payload, "batch": r.batch, "sync": r.sync} for r in adapter.reads],
+        "capabilities": sorted(adapter.capabilities),
+        "truth": adapter.truth,
+        "payload": [adapter.payload.smallest, adapter.payload.largest, adapter.payload.step],
+        "devices": list(adapter.devices),
+        "abandons": adapter.abandons,
+        "masks": adapter.masks,
+    }
+
+
+def open(session: Session, place: dict[str, Any], masked: bool = False) -> None:
+    """Open the connector at `place`, the fields of an `adapter.Place`; with `masked`, keep its known bug away."""
+    endpoint = Endpoint(**place["endpoint"])
+    session.adapter = session.adapter_class(Place(**{**place, "endpoint": endpoint}))
+    if masked:
+        session.mask.enter_context(session.adapter.masked())
+
+
+def put(session: Session, chunks: Sequence[tuple[str, int]]) -> list[str]:
+    """Store each (chunk, version) with its coded payload; return one outcome a chunk, in words."""
+    connector = session.connector
+    place = connector.place
+    items = [
+        (place.key(chunk), buffers.filled(payloads.encode(chunk, version, place.chunk_bytes), place.device))
+        for chunk, version in chunks
+    ]
+    return [words(outcome) for outcome in connector.put(items)]
+
+
+def read(
+    session: Session, read: str, chunks: Sequence[str], known: Sequence[tuple[str, int]] = ()
+) -> list[dict[str, Any]]:
+    """Read each chunk into a poisoned buffer; return for each what the connector said and what the buffer holds.
+
+    `known` are the (chunk, version) pairs that exist, for naming what was found.
+    """
+    connector = session.connector
+    how = read_named(connector, read)
+    items = poisoned_items(connector, how, chunks)
+    begun = time.monotonic()
+    outcomes = connector.read(how, items)
+    seconds = time.monotonic() - begun
+    if len(outcomes) != len(items):
+        raise AssertionError(f"{read} of {len(items)} chunks returned {len(outcomes)} outcomes")
+    return [
+        examined(outcome, buffer, known, seconds) for outcome, (_, buffer) in zip(outcomes, items, strict=True)
+    ]
+
+
+def close(session: Session) -> dict[str, Any]:
+    """Close the connector; return the threads and the processes that it leaves behind."""
+    session.mask.close()
+    if session.adapter is not None:
+        session.adapter.close()
+        session.adapter = None
+    return {
+        "threads": [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()],
+        "processes": [command_of(pid) for pid in descendants(os.getpid())],
+    }
+
+
+def read_named(connector: Adapter, name: str) -> Read:
+    """Return the declared read of that name."""
+    for how in connector.reads:
+        if how.name == name:
+            return how
+    raise LookupError(f"{connector.name} declares no read {name!r}")
+
+
+def poisoned_items(connector: Adapter, how: Read, chunks: Sequence[str]) -> list[tuple[Any, Any]]:
+    """Return (key, poisoned buffer) for each chunk; the buffers are empty for a read without payload."""
+    place = connector.place
+    size = place.chunk_bytes if how.payload else 0
+    return [(place.key(chunk), buffers.poisoned(size, place.device)) for chunk in chunks]
+
+
+def examined(outcome: Outcome, buffer: Any, known: Sequence[tuple[str, int]], seconds: float) -> dict[str, Any]:
+    """Return an outcome, what its buffer holds and how long the call took, as data."""
+    found = buffers.content(buffer, [(chunk, version) for chunk, version in known])
+    return {
+        "outcome": words(outcome),
+        "holds": found.whose,
+        "exact": found.exact,
+        "first_wrong": found.first_wrong,
+        "seconds": round(seconds, 3),
+    }
+
+
+def words(outcome: object) -> str:
+    """Return "hit", "miss" or "failed: reason"; raises TypeError for what is no outcome."""
+    match outcome:
+        case Hit():
+            return "hit"
+        case Miss():
+            return "miss"
+        case Failed(reason=reason):
+            return f"failed: {reason}"
+    raise TypeError(f"expected an outcome (Hit, Miss or Failed), got {outcome!r}")

@@ -1,0 +1,46 @@
+"""Fork servers by connector: one for each environment and distribution, started when it is first needed."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from kvproof.connectors import Connector
+from kvproof.runner.host import ForkServer, Runner
+
+
+@dataclass
+class Forks:
+    """The fork servers of one run. A dead one is replaced at the next call."""
+
+    _servers: dict[tuple[str, str], ForkServer] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def runner(self, connector: Connector) -> Runner:
+        """Fork a runner for this connector; raises what `ForkServer.runner` does."""
+        return self._server(connector).runner(connector.adapter)
+
+    def _server(self, connector: Connector) -> ForkServer:
+        key = (str(connector.environment or ""), connector.distribution)
+        with self._lock:
+            found = self._servers.get(key)
+            if found is None or not found.alive:
+                if found is not None:
+                    found.close()
+                found = self._servers[key] = ForkServer(connector.environment)
+            return found
+
+    def close(self) -> None:
+        """End them all, with every runner."""
+        with self._lock:
+            for server in self._servers.values():
+                server.close()
+            self._servers.clear()
+
+    def __enter__(self) -> Forks:
+        """Return the fork servers themselves."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End them all."""
+        self.close()

@@ -1,0 +1,82 @@
+"""The process that runners are forked from: a connector's imports are done once, here, and then every runner is warm.
+
+It is a spawner whose processes are forked instead of executed. Importing third-party code may crash or hang it; the
+host sees that by its stacks and its end.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import os
+import signal
+import socket
+import sys
+import traceback
+
+from kvproof.faults.spawner import Spawner, arrange, die_with, reset_signals
+from kvproof.runner import child
+
+IMPORT_DEADLINE = 60.0
+"""Seconds that the imports of one adapter may take, unless the host says otherwise."""
+
+
+class ForkServer(Spawner):
+    """Forks runners; each request names the adapter that the runner will use."""
+
+    def __init__(self, control: socket.socket, stacks: int, import_deadline: float) -> None:
+        """Serve `control`; write the stacks of an import that crashes or exceeds its deadline to `stacks`."""
+        super().__init__(control, os.getppid())
+        self.stacks = stacks
+        self.import_deadline = import_deadline
+        self.imported: set[str] = set()
+
+    def start(self, request: dict[str, object], fds: list[int]) -> int:
+        """Fork a runner. Descriptors: its channel, its output, its stacks."""
+        target = str(request["target"])
+        if target not in self.imported:
+            self._import(target)
+            self.imported.add(target)
+        mine = os.getpid()
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            os.setsid()
+            die_with(mine)
+            channel, output, stacks = fds
+            arrange({1: output, 2: output, child.CHANNEL: channel, child.STACKS: stacks})
+            reset_signals()
+            child.main(target)
+        except BaseException:
+            os.write(2, traceback.format_exc().encode())
+        finally:
+            os._exit(child.BROKEN)
+
+    def _import(self, target: str) -> None:
+        module = target.partition(":")[0]
+        faulthandler.dump_traceback_later(self.import_deadline, file=self.stacks)
+        try:
+            importlib.import_module(module)
+            for name in getattr(child.adapter_class(target), "preload", ()):
+                importlib.import_module(name)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            # Whatever the imports did to signals must not keep this process from seeing its children end.
+            signal.signal(signal.SIGCHLD, lambda *_: None)
+            signal.set_wakeup_fd(self.wake_write.fileno(), warn_on_full_buffer=False)
+
+
+def main() -> None:
+    """Run a fork server on the descriptors that the host put at 3 (control) and 4 (stacks)."""
+    faulthandler.enable(file=4)
+    os.set_inheritable(3, False)
+    os.set_inheritable(4, False)
+    import_deadline = float(sys.argv[1])
+    sys.argv = ["kvproof-runner"]
+    ForkServer(socket.socket(fileno=3), 4, import_deadline).run()
+
+
+if __name__ == "__main__":
+    # The module under its own name, or the children would meet two copies of it.
+    importlib.import_module("kvproof.runner.forkserver").main()

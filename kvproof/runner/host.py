@@ -1,0 +1,436 @@
+"""The suite's side of a runner: a deadline on every call, and an answer whatever the connector does."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from kvproof.connectors.adapter import Place
+from kvproof.errors import RunnerFailed
+from kvproof.faults.spawner import command_of, descendants
+from kvproof.faults.supervisor import End, Process, SpawnerGone, request, supervisor
+from kvproof.runner import messages
+from kvproof.runner.forkserver import IMPORT_DEADLINE
+
+GRACE = 0.4
+"""Seconds after a deadline within which the watchdog's stacks must have been written."""
+MEMORY_LIMIT = 4 << 30
+"""Resident bytes that a runner may reach before it is ended."""
+_KEPT_OUTPUT = 16 * 1024
+_SAMPLE = 0.02
+_DYING = 1.0
+"""Seconds within which a process that has closed its socket must be seen to have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The call returned `value`; `notes` are what the runner told meanwhile."""
+
+    value: Any
+    notes: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The call raised; name and text of the exception, and its traceback."""
+
+    error: str
+    text: str
+    traceback: str
+    notes: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hung:
+    """The call did not end within its deadline; `stacks` shows where every thread was, or says why it cannot."""
+
+    deadline: float
+    stacks: str
+    notes: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The process ended during the call; `stacks` is what the crash handler wrote, or says why there is nothing."""
+
+    end: End
+    stacks: str
+    notes: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Grew:
+    """The process was ended because it held `resident` bytes, more than `limit`."""
+
+    resident: int
+    limit: int
+    stacks: str
+    notes: tuple[dict[str, Any], ...] = ()
+
+
+Answer = Returned | Raised | Hung | Died | Grew
+"""How a call ended. `Hung`, `Died` and `Grew` leave no runner behind that could be used again."""
+
+
+def verdict_of(answer: Answer) -> str:
+    """Return the verdict of a cell whose last call ended so: pass, fail, hang, crash or leak."""
+    match answer:
+        case Hung():
+            return "hang"
+        case Grew():
+            return "leak"
+        case Died(end=end):
+            return "leak" if end.orphans and end.exit == 0 else "crash"
+        case Raised():
+            return "fail"
+        case Returned():
+            return "pass"
+
+
+class Stacks:
+    """A file in memory into which a watchdog in another process writes stacks."""
+
+    def __init__(self) -> None:
+        """Create it."""
+        self.fd = os.memfd_create("kvproof-stacks")
+        self._seen = 0
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self.fd
+
+    def fresh(self) -> str:
+        """Return what was written since the last call of this method."""
+        size = os.fstat(self.fd).st_size
+        data = os.pread(self.fd, size - self._seen, self._seen)
+        self._seen = size
+        return data.decode(errors="replace")
+
+    def wait(self, seconds: float) -> str:
+        """Wait until something was written and no more is coming, `seconds` at most; return it."""
+        until = time.monotonic() + seconds
+        size = -1
+        while time.monotonic() < until:
+            now = os.fstat(self.fd).st_size
+            if now > self._seen and now == size:
+                break
+            size = now
+            select.select([], [], [], 0.01)
+        return self.fresh()
+
+    def close(self) -> None:
+        """Free the memory."""
+        os.close(self.fd)
+
+
+@dataclass
+class Output:
+    """What a runner printed: the beginning and the end of it, and how much there was."""
+
+    total: int = 0
+    _head: bytearray = field(default_factory=bytearray)
+    _tail: bytearray = field(default_factory=bytearray)
+
+    def add(self, data: bytes) -> None:
+        """Take in some output, keeping little."""
+        self.total += len(data)
+        room = _KEPT_OUTPUT - len(self._head)
+        self._head += data[:room]
+        self._tail += data[max(room, 0) :]
+        del self._tail[:-_KEPT_OUTPUT]
+
+    @property
+    def text(self) -> str:
+        """The output for a person, with a mark where the middle was dropped."""
+        dropped = self.total - len(self._head) - len(self._tail)
+        mark = f"\n[... {dropped} bytes ...]\n" if dropped else ""
+        return self._head.decode(errors="replace") + mark + self._tail.decode(errors="replace")
+
+
+class ForkServer:
+    """A warm process from which runners for the adapters of one environment are forked.
+
+    environment: a directory of packages that is put before all others (an environment beside), or None.
+    import_deadline: seconds that the imports of one adapter may take.
+    """
+
+    def __init__(self, environment: Path | None = None, *, import_deadline: float = IMPORT_DEADLINE) -> None:
+        """Start it; nothing third-party is imported before the first runner is asked for."""
+        self.import_deadline = import_deadline
+        self.stacks = Stacks()
+        self._closed = False
+        self._lock = threading.Lock()
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self.process = supervisor().spawn_module(
+                "kvproof.runner.forkserver",
+                str(import_deadline),
+                fds={3: theirs.fileno(), 4: self.stacks.fd},
+                first=[str(environment)] if environment is not None else [],
+            )
+        self.control = mine
+
+    @property
+    def alive(self) -> bool:
+        """Whether runners can still be forked from it."""
+        return not self._closed and self.process.alive
+
+    def runner(self, target: str) -> Runner:
+        """Fork a runner for the adapter ``module:Class``.
+
+        The first call for a target imports it. Raises ImportHung, ImportCrashed or RunnerFailed when that goes wrong.
+        """
+        channel, channel_there = socket.socketpair()
+        output, output_there = os.pipe()
+        stacks = Stacks()
+        try:
+            with self._lock:
+                fds = [channel_there.fileno(), output_there, stacks.fd]
+                process = self._process(target, fds)
+        except BaseException:
+            channel.close()
+            os.close(output)
+            stacks.close()
+            raise
+        finally:
+            channel_there.close()
+            os.close(output_there)
+        return Runner(process, channel, output, stacks)
+
+    def _process(self, target: str, fds: list[int]) -> Process:
+        try:
+            return request(self.control, {"target": target}, fds, self.import_deadline + GRACE)
+        except SpawnerGone as error:
+            end = self.process.wait(_DYING)
+            if end is not None:
+                raise ImportCrashed(target, end, self.stacks.fresh()) from error
+            stacks = self.stacks.wait(GRACE)
+            self.close()
+            raise ImportHung(target, self.import_deadline, stacks) from error
+
+    def close(self) -> None:
+        """End it with all its runners."""
+        if self._closed:
+            return
+        self._closed = True
+        self.control.close()
+        self.process.close()
+        self.stacks.close()
+
+
+class Runner:
+    """A process with one connector in it. Use it from one thread at a time; close it, or let a ``with`` do it."""
+
+    def __init__(self, process: Process, channel: socket.socket, output: int, stacks: Stacks) -> None:
+        """Take over a process that was just forked; `ForkServer.runner` makes them."""
+        self.process = process
+        self.output = Output()
+        self.memory_limit = MEMORY_LIMIT
+        self._channel = channel
+        self._reader = messages.Reader(channel)
+        self._pipe = output
+        self._stacks = stacks
+        self._notes: list[dict[str, Any]] = []
+        self._usable = True
+        channel.setblocking(False)
+        os.set_blocking(output, False)
+
+    @property
+    def usable(self) -> bool:
+        """Whether another call can be made: not after one that hung, died or grew."""
+        return self._usable
+
+    def open(self, place: Place, deadline: float = 10.0, *, masked: bool = False) -> Answer:
+        """Open the connector at `place`; with `masked`, its known bug is kept from striking (Adapter.masked)."""
+        return self.call("kvproof.runner.calls:open", deadline, place=asdict(place), masked=masked)
+
+    def call(self, function: str, deadline: float, **arguments: Any) -> Answer:
+        """Call ``module:function`` in the runner and wait at most `deadline` seconds (and GRACE for the stacks)."""
+        if not self._usable:
+            raise RunnerFailed("this runner has ended; take a fresh one")
+        self._notes = []
+        message = {"call": function, "arguments": arguments, "deadline": deadline}
+        try:
+            self._channel.setblocking(True)
+            messages.send(self._channel, message)
+            self._channel.setblocking(False)
+        except OSError:
+            return self._died()
+        answer = self._wait(time.monotonic() + deadline, deadline)
+        self._drain()
+        if not isinstance(answer, (Returned, Raised)):
+            self.close()
+        return answer
+
+    def tell(self, event: str) -> None:
+        """Tell a call that is in progress that something has happened (`Session.told` waits for it).
+
+        May be called from another thread than `call`.
+        """
+        try:
+            messages.send(self._channel, {"event": event})
+        except OSError:
+            # The runner is gone, which the call itself will report.
+            return
+
+    def _wait(self, until: float, deadline: float) -> Answer:
+        poller = select.poll()
+        for source in (self._channel.fileno(), self._pipe, self.process.fileno()):
+            poller.register(source, select.POLLIN)
+        while True:
+            ready = dict(poller.poll(1000 * max(0.0, min(_SAMPLE, until - time.monotonic()))))
+            if self._pipe in ready and not self._drain():
+                poller.unregister(self._pipe)
+            if self._channel.fileno() in ready:
+                self._reader.receive()
+                answer = self._next_answer()
+                if answer is not None:
+                    return answer
+            if self._reader.closed or self.process.fileno() in ready:
+                return self._died()
+            resident = resident_bytes(self.process.pid)
+            if resident > self.memory_limit:
+                return Grew(resident, self.memory_limit, self._no_stacks("it was ended while it grew"), self._told())
+            if time.monotonic() >= until:
+                return Hung(deadline, self._stacks_of_hung(), self._told())
+
+    def _next_answer(self) -> Answer | None:
+        while (message := self._reader.next()) is not None:
+            if "note" in message:
+                self._notes.append(message["note"])
+            elif "raised" in message:
+                error, text, trace = message["raised"]
+                return Raised(error, text, trace, self._told())
+            else:
+                return Returned(message.get("returned"), self._told())
+        return None
+
+    def _told(self) -> tuple[dict[str, Any], ...]:
+        return tuple(self._notes)
+
+    def _died(self) -> Died:
+        self._usable = False
+        end = self.process.wait(_DYING)
+        if end is None:
+            # It closed its channel and lives on: that is no way to end a call either.
+            end = self.process.close()
+        written = self._stacks.fresh()
+        return Died(end, written or self._no_stacks(f"the process {end}"), self._told())
+
+    def _stacks_of_hung(self) -> str:
+        written = self._stacks.wait(GRACE)
+        native = "".join(f"  {line}\n" for line in kernel_view(self.process.pid))
+        if written:
+            return f"{written}\nThreads as the kernel sees them:\n{native}"
+        state = state_of(self.process.pid)
+        why = "it is stopped by a signal" if state == "T" else f"its watchdog wrote nothing (state {state})"
+        return f"{self._no_stacks(why)}\nThreads as the kernel sees them:\n{native}"
+
+    @staticmethod
+    def _no_stacks(why: str) -> str:
+        return f"no stacks: {why}"
+
+    def _drain(self) -> bool:
+        """Take in what was printed; False at the end of the stream."""
+        while True:
+            try:
+                data = os.read(self._pipe, 1 << 16)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            self.output.add(data)
+
+    def leftovers(self) -> list[str]:
+        """Return the processes that live below the runner."""
+        return [command_of(pid) for pid in descendants(self.process.pid)]
+
+    def close(self) -> End:
+        """End the process and everything below it; return how it ended. Closing twice is fine."""
+        if self._pipe < 0:
+            return self.process.close()
+        self._usable = False
+        self._channel.close()
+        end = self.process.close()
+        self._drain()
+        os.close(self._pipe)
+        self._pipe = -1
+        self._stacks.close()
+        return end
+
+    def __enter__(self) -> Runner:
+        """Return the runner itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        """End the process."""
+        self.close()
+
+
+class ImportCrashed(RunnerFailed):
+    """Importing a connector ended the process that did it."""
+
+    def __init__(self, target: str, end: End, stacks: str) -> None:
+        """Say what was imported, how the process ended, and where."""
+        self.target, self.end, self.stacks = target, end, stacks
+        super().__init__(f"importing {target}: the process {end}")
+
+
+class ImportHung(RunnerFailed):
+    """Importing a connector did not end."""
+
+    def __init__(self, target: str, deadline: float, stacks: str) -> None:
+        """Say what was imported, how long it was given, and where it was."""
+        self.target, self.deadline, self.stacks = target, deadline, stacks
+        super().__init__(f"importing {target} did not end within {deadline:g} s")
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident size of a process in bytes, 0 when it is gone."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+    except (OSError, IndexError):
+        return 0
+
+
+def state_of(pid: int) -> str:
+    """Return the kernel's state letter of a process: R, S, D, T, Z; "gone" when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return "gone"
+
+
+def kernel_view(pid: int) -> list[str]:
+    """Return one line a thread: its name, state and where it waits in the kernel; native threads are here too."""
+    lines = []
+    for task in sorted(_listed(f"/proc/{pid}/task"), key=int):
+        base = Path(f"/proc/{pid}/task/{task}")
+        try:
+            name = (base / "comm").read_text().strip()
+            state = (base / "stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            continue
+        try:
+            where = (base / "wchan").read_text().strip()
+        except OSError:
+            where = ""
+        lines.append(f"thread {task} {name}: state {state}" + (f", in {where}" if where not in ("", "0") else ""))
+    return lines
+
+
+def _listed(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
+

@@ -1,0 +1,1 @@
+"""How the protocols behave: executable reference models without I/O, clock, randomness or threads."""

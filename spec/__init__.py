@@ -1,0 +1,1 @@
+"""What must hold: obligations and transition systems, symbolic."""

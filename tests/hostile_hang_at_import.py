@@ -1,0 +1,5 @@
+"""A connector whose import never ends."""
+
+import threading
+
+threading.Event().wait()
