@@ -12,7 +12,7 @@ check: $(STAMP)
 	$(BIN)/kvproof run
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -106,8 +106,11 @@ def _found(options: argparse.Namespace) -> list[Connector]:
 def _replayed(options: argparse.Namespace, found: list[Connector], bugs: list[str]) -> int:
     from kvproof import known, replay, report
     from kvproof.replays import REPLAYS
-    from kvproof.results import Results, write_text
+    from kvproof.results import Results, check_writable, write_text
 
+    for path in (options.json, options.junit):
+        if path is not None:
+            check_writable(path)
     entries = known.load(options.known or known.SHIPPED, bugs=REPLAYS)
     results, begun, stopped = Results(), time.monotonic(), threading.Event()
     progress = report.Progress(len(found) * len(bugs))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import sys
 from collections import Counter
@@ -148,6 +149,12 @@ def versions(distributions: Iterable[str] = _REPORTED) -> Mapping[str, str]:
             continue
     found.setdefault("kvproof", kvproof.__version__)
     return found
+
+
+def check_writable(path: Path) -> None:
+    """Raise UsageError, before any work is done, when `write_text` could not write to `path`."""
+    if str(path) != "-" and (path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK)):
+        raise UsageError(f"cannot write {path}: name a file in a directory that exists and can be written")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -144,6 +144,7 @@ class ReplyWatch:
         """Watch the command of this name and no other, such as what a client sends when it connects."""
         self._command = command
         self._handed_over = threading.Event()
+        self._looking = threading.Lock()
         self._socket: Any = None
         self._buffered: Callable[[], bool] = bool
         self._said: str | None = None
@@ -155,19 +156,27 @@ class ReplyWatch:
         """
         if words[0] != self._command:
             return
-        self._socket, self._buffered, self._said = socket, buffered, None
-        self._handed_over.set()
-        if hold:
-            self.arrived(hold)
+        # Only one thread looks: once this one goes on, the reply is read and the socket may be closed.
+        with self._looking:
+            self._socket, self._buffered, self._said = socket, buffered, None
+            self._handed_over.set()
+            if hold:
+                self._look(hold)
 
     def arrived(self, deadline: float) -> str | None:
         """See `Watch.arrived`."""
-        if self._said is None and self._handed_over.wait(deadline):
-            poll = select.poll()
-            poll.register(self._socket.fileno(), select.POLLIN)
-            if self._buffered() or poll.poll(max(0.0, deadline) * 1000):
-                self._said = f"the reply to {self._command} lay at its connection, which keeps it until it is read"
-        return self._said
+        if not self._handed_over.wait(deadline):
+            return None
+        with self._looking:
+            if self._said is None:
+                self._look(deadline)
+            return self._said
+
+    def _look(self, deadline: float) -> None:
+        poll = select.poll()
+        poll.register(self._socket.fileno(), select.POLLIN)
+        if self._buffered() or poll.poll(max(0.0, deadline) * 1000):
+            self._said = f"the reply to {self._command} lay at its connection, which keeps it until it is read"
 
 
 def find_method(owner: type, name: str) -> Callable[..., Any]:

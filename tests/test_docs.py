@@ -1,0 +1,84 @@
+"""What the README and the docs show is true: every command runs, and the adapter of 40 lines works."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ELSEWHERE = {"kvproof run": "test_replays.py runs it and asserts every verdict"}
+"""Commands that another test runs, and which."""
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for kind, text in BLOCK.findall(page.read_text()) if kind == language]
+
+
+def commands() -> list[tuple[str, str]]:
+    found = []
+    for page in PAGES:
+        for block in blocks(page, "console"):
+            lines = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
+            found += [(page.name, line) for line in lines if line not in ELSEWHERE]
+    return found
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the README's own adapter in it."""
+    place = tmp_path_factory.mktemp("user")
+    for page in PAGES:
+        for block in blocks(page, "python"):
+            name = re.match(r'"""(\w+\.py):', block)
+            assert name, f"{page.name} shows Python that says no file name in its first line"
+            (place / name[1]).write_text(block)
+    return place
+
+
+def test_there_is_something_to_run() -> None:
+    assert len(commands()) >= 8, commands()
+
+
+@pytest.mark.xdist_group("docs")
+@pytest.mark.parametrize(("page", "command"), commands())
+def test_a_command_that_is_shown_works(page: str, command: str, directory: Path) -> None:
+    words = shlex.split(command)
+    assert words[0] == "kvproof", f"{page} shows {command!r}, which this test cannot run"
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(words, cwd=directory, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, f"{page}: {command}\n{done.stdout}{done.stderr}"
+
+
+def test_the_adapter_of_40_lines_has_40_lines() -> None:
+    [adapter] = [block for block in blocks(ROOT / "README.md", "python") if "class MyCache" in block]
+    code = [line for line in adapter.splitlines() if line.strip()]
+    assert len(code) <= 50, f"{len(code)} lines"
+
+
+def test_make_targets_that_are_shown_exist() -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for page in PAGES:
+        for target in re.findall(r"`make ([a-z-]+)", page.read_text()):
+            assert target in targets, f"{page.name} shows make {target}"
+
+
+def test_the_screen_in_the_readme_is_of_this_version() -> None:
+    from kvproof import __version__
+
+    [screen] = [block for block in blocks(ROOT / "README.md", "console") if block.startswith("$ kvproof run")]
+    assert re.search(rf"^reference +{re.escape(__version__)} +absent", screen, re.MULTILINE), screen
+    assert "exit code 0: all as expected" in screen
+
+
+def test_every_verdict_and_link_in_the_readme_exists() -> None:
+    text = (ROOT / "README.md").read_text()
+    for path in re.findall(r"`((?:docs|kvproof|tests|models|faults|spec|bench)/[\w./*-]*)`", text):
+        assert list(ROOT.glob(path.rstrip("/"))), f"README names {path}, which is not there"
