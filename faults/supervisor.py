@@ -27,7 +27,11 @@ _END_DEADLINE = 5.0
 
 
 class SpawnerGone(RunnerFailed):
-    """The process that was to start another one is dead or does not answer."""
+    """The process that was to start another one is dead."""
+
+
+class SpawnerStuck(RunnerFailed):
+    """The process that was to start another one does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,9 @@ class Process:
             life.close()
             if message is not None and "error" in message:
                 raise RunnerFailed(f"a process could not be started: {message['error']}")
-            raise SpawnerGone(f"nobody answered within {deadline:g} s")
+            if message is None:
+                raise SpawnerStuck(f"the process that starts others did not answer within {deadline:g} s")
+            raise SpawnerGone("the process that starts others is gone")
         self.pid = int(str(message["pid"]))
 
     def fileno(self) -> int:
@@ -137,7 +143,7 @@ def request(
 ) -> Process:
     """Ask the spawner behind `control` for a process; `fds` are handed over with the request.
 
-    Raises SpawnerGone when there is no answer, and RunnerFailed when the process could not be started.
+    Raises SpawnerGone or SpawnerStuck when there is no answer, and RunnerFailed when the process could not be started.
     """
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import zipfile
+from collections import Counter
 from collections.abc import Sequence
 from datetime import date
 from importlib import metadata
@@ -86,6 +87,11 @@ def _run(device: str, path: Path) -> int:
     results.seconds = time.monotonic() - begun
     results.write(path)
     print(report.table(results), end="")
+    for verdict, number in sorted(Counter(row.verdict for row in results.cells).items()):
+        print(f"round trips: {number} {verdict}")
+    for row in results.cells:
+        if row.verdict not in ("pass", "unsupported"):
+            print(f"  {row.connector} {row.read}: {row.verdict}: {row.explain}")
     print(f"written to {path}")
     return results.exit_code
 

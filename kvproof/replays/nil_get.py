@@ -54,6 +54,9 @@ def _nil(rig: Rig) -> list[WireEvent]:
 
 
 def _judge(rig: Rig, nil: list[WireEvent], absent: dict[str, Any], afterwards: dict[str, Any]) -> tuple[str, str]:
+    asked = {event.command for event in rig.proxy.log() if event.direction == "request" and _ABSENT in event.key}
+    if asked == {"EXISTS"}:
+        return "unsupported", "it asks EXISTS first and never GETs a key that is absent"
     if not nil:
         return "not-felt", f"no nil reply reached the client; the read ended as {absent['outcome']!r}"
     outcome, seconds = str(absent["outcome"]), absent["seconds"]

@@ -21,6 +21,10 @@ IMPORT_DEADLINE = 60.0
 """Seconds that the imports of one adapter may take, unless the host says otherwise."""
 
 
+class CannotImport(Exception):
+    """An adapter or what it stands on could not be imported."""
+
+
 class ForkServer(Spawner):
     """Forks runners; each request names the adapter that the runner will use."""
 
@@ -29,14 +33,16 @@ class ForkServer(Spawner):
         super().__init__(control, os.getppid())
         self.stacks = stacks
         self.import_deadline = import_deadline
-        self.imported: set[str] = set()
+        self.imported: dict[str, str | None] = {}
 
     def start(self, request: dict[str, object], fds: list[int]) -> int:
         """Fork a runner. Descriptors: its channel, its output, its stacks."""
         target = str(request["target"])
         if target not in self.imported:
-            self._import(target)
-            self.imported.add(target)
+            self.imported[target] = self._import(target)
+        failure = self.imported[target]
+        if failure is not None:
+            raise CannotImport(f"{target.partition(':')[0]}: {failure}")
         mine = os.getpid()
         pid = os.fork()
         if pid:
@@ -53,13 +59,22 @@ class ForkServer(Spawner):
         finally:
             os._exit(child.BROKEN)
 
-    def _import(self, target: str) -> None:
+    def _import(self, target: str) -> str | None:
+        """Import what the target needs, once; return why it could not be imported, None when it was.
+
+        A second try would meet what the first has left behind, and fail for another reason.
+        """
         module = target.partition(":")[0]
         faulthandler.dump_traceback_later(self.import_deadline, file=self.stacks)
         try:
             importlib.import_module(module)
             for name in getattr(child.adapter_class(target), "preload", ()):
                 importlib.import_module(name)
+        except BaseException as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            return f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"
+        else:
+            return None
         finally:
             faulthandler.cancel_dump_traceback_later()
             # Whatever the imports did to signals must not keep this process from seeing its children end.

@@ -15,12 +15,14 @@ from typing import Any
 from kvproof.connectors.adapter import Place
 from kvproof.errors import RunnerFailed
 from kvproof.faults.spawner import command_of, descendants
-from kvproof.faults.supervisor import End, Process, SpawnerGone, request, supervisor
+from kvproof.faults.supervisor import End, Process, SpawnerGone, SpawnerStuck, request, supervisor
 from kvproof.runner import messages
 from kvproof.runner.forkserver import IMPORT_DEADLINE
 
-GRACE = 0.4
+GRACE = 0.6
 """Seconds after a deadline within which the watchdog's stacks must have been written."""
+_OUTERMOST = ("_run_module_as_main", "\n  ...\n")
+"""What the dump of a runner's main thread, the last one, ends with: its first frame, or a mark that it was too deep."""
 MEMORY_LIMIT = 4 << 30
 """Resident bytes that a runner may reach before it is ended."""
 _KEPT_OUTPUT = 16 * 1024
@@ -114,16 +116,13 @@ class Stacks:
         return data.decode(errors="replace")
 
     def wait(self, seconds: float) -> str:
-        """Wait until something was written and no more is coming, `seconds` at most; return it."""
+        """Wait until the stacks of all threads were written, `seconds` at most; return what there is."""
         until = time.monotonic() + seconds
-        size = -1
-        while time.monotonic() < until:
-            now = os.fstat(self.fd).st_size
-            if now > self._seen and now == size:
-                break
-            size = now
+        written = self.fresh()
+        while time.monotonic() < until and not any(end in written for end in _OUTERMOST):
             select.select([], [], [], 0.01)
-        return self.fresh()
+            written += self.fresh()
+        return written
 
     def close(self) -> None:
         """Free the memory."""
@@ -208,9 +207,9 @@ class ForkServer:
         try:
             return request(self.control, {"target": target}, fds, self.import_deadline + GRACE)
         except SpawnerGone as error:
-            end = self.process.wait(_DYING)
-            if end is not None:
-                raise ImportCrashed(target, end, self.stacks.fresh()) from error
+            end = self.process.wait(_DYING) or self.process.close()
+            raise ImportCrashed(target, end, self.stacks.fresh()) from error
+        except SpawnerStuck as error:
             stacks = self.stacks.wait(GRACE)
             self.close()
             raise ImportHung(target, self.import_deadline, stacks) from error
