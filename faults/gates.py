@@ -100,13 +100,21 @@ def substitute(owner: object, attribute: str, replacement: object) -> Iterator[N
         setattr(owner, attribute, original)
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A completion that has been delivered; `dropped`: nobody was there to take it, and it is kept for nobody."""
+
+    words: str
+    dropped: bool = False
+
+
 class Watch(Protocol):
     """Sees an operation being handed over and its completion being delivered."""
 
-    def arrived(self, deadline: float) -> str | None:
+    def arrived(self, deadline: float) -> Arrival | None:
         """Wait until an operation was handed over, then for its completion, up to `deadline` seconds for each.
 
-        Returns what was delivered and to whom, in words, or None when nothing arrived.
+        Returns what was delivered and to whom, or None when nothing arrived.
         """
 
 
@@ -177,7 +185,7 @@ class WatchedNative:
                 self._changed.notify_all()
         return items
 
-    def arrived(self, deadline: float) -> str | None:
+    def arrived(self, deadline: float) -> Arrival | None:
         """See `Watch.arrived`."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self.submitted) and self.submitted[-1][0] in self.drained, deadline)
@@ -186,5 +194,6 @@ class WatchedNative:
             identity, name = self.submitted[-1]
             if identity not in self.drained:
                 return None
-            somebody = "its future was registered" if self.drained[identity] else "nobody had registered for it"
-            return f"completion {identity} of {name} was drained while {somebody}"
+            kept = self.drained[identity]
+            somebody = "its future was registered" if kept else "nobody had registered for it"
+            return Arrival(f"completion {identity} of {name} was drained while {somebody}", dropped=not kept)

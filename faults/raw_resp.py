@@ -63,19 +63,24 @@ class RawResp:
 
     def delete_prefix(self, prefix: str) -> int:
         """Delete every key that begins with `prefix`; return how many there were."""
+        found = self.keys(prefix)
+        for key in found:
+            self.command("DEL", key.encode("utf-8", "surrogateescape"))
+        return len(found)
+
+    def keys(self, prefix: str) -> list[str]:
+        """Return every key that begins with `prefix`."""
         pattern = "".join(f"\\{letter}" if letter in "*?[]\\^" else letter for letter in prefix) + "*"
-        cursor, deleted = b"0", 0
+        cursor = b"0"
+        found: set[bytes] = set()
         while True:
             reply = self.command("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
             if not (isinstance(reply, tuple) and len(reply) == 2 and isinstance(reply[1], tuple)):
                 raise ReplyError(f"SCAN was answered with {reply!r}")
-            for key in reply[1]:
-                if isinstance(key, bytes):
-                    self.command("DEL", key)
-                    deleted += 1
+            found.update(key for key in reply[1] if isinstance(key, bytes))
             cursor = reply[0] if isinstance(reply[0], bytes) else b"0"
             if cursor == b"0":
-                return deleted
+                return sorted(key.decode("utf-8", "surrogateescape") for key in found)
 
     def info(self) -> dict[str, str]:
         """Return the fields of INFO server."""

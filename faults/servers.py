@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import select
 import shutil
 import socket
@@ -18,11 +19,11 @@ from urllib.parse import quote, unquote, urlsplit
 
 from kvproof.errors import NotInstalled, ServerFailed, UsageError
 from kvproof.faults.raw_resp import RawResp, ReplyError
-from kvproof.faults.supervisor import Process, supervisor
+from kvproof.faults.supervisor import SECRET, Process, supervisor
 
 HOST = "127.0.0.1"
-PASSWORD_VARIABLE = "KVPROOF_SERVER"
-"""The environment variable that may hold the password of a ``--server redis://HOST:PORT``."""
+PASSWORD_VARIABLE = SECRET
+"""The environment variable that may hold the password of a ``--server redis://HOST:PORT``, or its whole address."""
 START_DEADLINE = 10.0
 _PORTS = 50
 _LOG_END = 600
@@ -144,17 +145,18 @@ def fakeredis(*, password: str | None = None) -> Iterator[Server]:
 @contextmanager
 def own(url: str) -> Iterator[Server]:
     """Use the server at `url`, redis://[user:password@]host:port. Only keys under the run's prefix are touched."""
-    parts = urlsplit(url)
+    wrong = UsageError(f"--server {_without_password(url)}: expected valkey, fakeredis or redis://HOST:PORT")
     try:
+        parts = urlsplit(url)
         port = parts.port or 6379
     except ValueError:
-        port = -1
-    if parts.scheme not in ("redis", "valkey", "resp") or not parts.hostname or port < 1:
-        raise UsageError(f"--server {_without_password(url)}: expected valkey, fakeredis or redis://HOST:PORT")
+        raise wrong from None
+    if parts.scheme not in ("redis", "valkey", "resp") or not parts.hostname:
+        raise wrong
     if parts.username:
         raise UsageError("--server with a user name is not supported: give redis://:PASSWORD@HOST:PORT")
     password = unquote(parts.password) if parts.password else None
-    server = Server("own", parts.hostname, port, password, prefix=f"kvproof:{os.getpid()}:")
+    server = Server("own", parts.hostname, port, password, prefix=f"kvproof:{secrets.token_hex(6)}:")
     try:
         with server.connect() as raw:
             server.description = _describe(raw)
@@ -167,7 +169,12 @@ def own(url: str) -> Iterator[Server]:
 
 @contextmanager
 def open_server(choice: str | None = None, *, password: str | None = None) -> Iterator[Server]:
-    """Open the server that ``--server`` names: None or "valkey", "fakeredis", or a redis:// address."""
+    """Open the server that ``--server`` names: "valkey", "fakeredis", or a redis:// address.
+
+    None is the address in the environment variable KVPROOF_SERVER, if there is one, else "valkey".
+    """
+    if choice is None and "://" in os.environ.get(PASSWORD_VARIABLE, ""):
+        choice = os.environ[PASSWORD_VARIABLE]
     if choice is None or choice == "valkey":
         opened = valkey(password=password)
     elif choice == "fakeredis":
@@ -175,7 +182,7 @@ def open_server(choice: str | None = None, *, password: str | None = None) -> It
     elif "://" in choice:
         opened = own(_with_password(choice))
     else:
-        raise UsageError(f"--server {choice}: expected valkey, fakeredis or redis://HOST:PORT")
+        raise UsageError(f"--server {_without_password(choice)}: expected valkey, fakeredis or redis://HOST:PORT")
     with opened as server:
         yield server
 
@@ -227,11 +234,12 @@ def _with_password(url: str) -> str:
     """Return `url` with the password of the environment, which stands in no command line."""
     secret = os.environ.get(PASSWORD_VARIABLE)
     scheme, _, rest = url.partition("://")
-    if secret is None or "@" in rest:
+    if secret is None or "@" in rest or "://" in secret:
         return url
     return f"{scheme}://:{quote(secret, safe='')}@{rest}"
 
 
 def _without_password(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://***@{rest.rpartition('@')[2]}" if "@" in rest else url
+    before, at, after = url.rpartition("@")
+    scheme = before.partition("://")[0] + "://" if "://" in before else ""
+    return f"{scheme}***@{after}" if at else url

@@ -18,6 +18,7 @@ import shutil
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 PR_SET_PDEATHSIG = 1
@@ -26,6 +27,7 @@ REQUEST_LIMIT = 1 << 17
 """Bytes in one request at most."""
 _FDS_LIMIT = 32
 _SAFETY_NET = 0.5
+_LONGEST = 4000
 
 
 def prctl(option: int, value: int) -> None:
@@ -110,6 +112,22 @@ class Spawner:
         argv = [str(word) for word in _list(request["argv"])]
         places = [int(str(place)) for place in _list(request["fds"])]
         environment = request.get("environment")
+
+        def execute() -> None:
+            arrange(dict(zip(places, fds, strict=True)))
+            reset_signals()
+            if "directory" in request:
+                os.chdir(str(request["directory"]))
+            names = environment if isinstance(environment, dict) else dict(os.environ)
+            os.execvpe(argv[0], argv, {str(name): str(value) for name, value in names.items()})
+
+        return self.fork(execute, f"cannot start {argv[0]}", 127)
+
+    def fork(self, child: Callable[[], None], failing: str, code: int) -> int:
+        """Fork a process that leads a session, ends with this one and does `child`; return its pid.
+
+        When `child` raises or returns, the process says so on its standard error and exits with `code`.
+        """
         mine = os.getpid()
         pid = os.fork()
         if pid:
@@ -117,16 +135,11 @@ class Spawner:
         try:
             os.setsid()
             die_with(mine)
-            arrange(dict(zip(places, fds, strict=True)))
-            reset_signals()
-            if "directory" in request:
-                os.chdir(str(request["directory"]))
-            names = environment if isinstance(environment, dict) else dict(os.environ)
-            os.execvpe(argv[0], argv, {str(name): str(value) for name, value in names.items()})
+            child()
         except BaseException as error:
-            os.write(2, f"cannot start {argv[0]}: {error}\n".encode())
+            os.write(2, f"{failing}: {type(error).__name__}: {error}\n".encode(errors="replace"))
         finally:
-            os._exit(127)
+            os._exit(code)
 
     def run(self) -> None:
         """Serve until the control socket closes; then end every child and return."""
@@ -194,7 +207,7 @@ class Spawner:
             if pid == 0:
                 return
             child = self.children.get(pid)
-            if child is not None:
+            if child is not None and not os.WIFSTOPPED(status):
                 code = os.waitstatus_to_exitcode(status)
                 self._ended(child, {"exit": code} if code >= 0 else {"signal": -code})
 
@@ -213,6 +226,9 @@ class Spawner:
         while child.pid in self.children:
             try:
                 _, status = os.waitpid(child.pid, 0)
+                if os.WIFSTOPPED(status):
+                    # Something traces it; the signal is on its way.
+                    continue
                 code = os.waitstatus_to_exitcode(status)
             except ChildProcessError:
                 code = -signal.SIGKILL
@@ -280,10 +296,18 @@ def _list(value: object) -> list[object]:
 
 
 def _report(life: socket.socket, message: dict[str, object]) -> None:
+    cut = {key: _cut(value) for key, value in message.items()}
     try:
-        life.send(json.dumps(message).encode())
+        life.send(json.dumps(cut).encode())
     except OSError:
         pass
+
+
+def _cut(value: object) -> object:
+    """Return a value that fits into a datagram."""
+    if isinstance(value, str):
+        return value[:_LONGEST]
+    return [str(part)[:200] for part in value[:20]] if isinstance(value, list) else value
 
 
 def _open(life: socket.socket) -> bool:

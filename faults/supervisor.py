@@ -17,11 +17,16 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 
+from kvproof import errors
 from kvproof.errors import DeadlineExceeded, RunnerFailed
 from kvproof.faults import spawner
 
+SECRET = "KVPROOF_SERVER"
+"""The environment variable that may hold a server's password; it is passed on to nobody."""
+_HOME = str(Path(errors.__file__).parents[1])
 _START_DEADLINE = 10.0
 _END_DEADLINE = 5.0
 
@@ -129,6 +134,19 @@ class Process:
         return message if isinstance(message, dict) else None
 
 
+def inherited() -> dict[str, str]:
+    """Return our environment without what no process of ours, and nothing third-party in it, needs to know."""
+    return {name: value for name, value in os.environ.items() if name != SECRET}
+
+
+def _current_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        # It was deleted, and nothing can be imported from there.
+        return ""
+
+
 def _end(message: Mapping[str, object]) -> End:
     code, number, orphans = message.get("exit"), message.get("signal"), message.get("orphans")
     return End(
@@ -174,6 +192,7 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                env=inherited(),
                 start_new_session=True,
             )
         return cls(mine, process)
@@ -196,7 +215,7 @@ class Supervisor:
         message: dict[str, object] = {
             "argv": list(argv),
             "fds": list(places),
-            "environment": dict(environment if environment is not None else os.environ),
+            "environment": dict(environment if environment is not None else inherited()),
             "remove": list(remove),
         }
         if directory is not None:
@@ -207,8 +226,9 @@ class Supervisor:
         self, module: str, *arguments: str, fds: Mapping[int, int] | None = None, first: Sequence[str] = ()
     ) -> Process:
         """Start ``python -m module`` with this process's own path, after the directories in `first`."""
-        paths = [*first, *(path for path in sys.path if path), os.getcwd()]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+        # Where kvproof itself lies comes last: a directory of that name further up must not hide it.
+        paths = [*first, *(os.path.abspath(path) for path in sys.path if path), _current_directory(), _HOME]
+        environment = {**inherited(), "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths)))}
         return self.spawn([sys.executable, "-m", module, *arguments], fds=fds, environment=environment)
 
     def close(self) -> None:

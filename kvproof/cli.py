@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import errno
 import json
+import os
+import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
@@ -20,10 +23,31 @@ from kvproof.errors import KvproofError, UsageError
 if TYPE_CHECKING:
     from kvproof.connectors import Connector
 
+_EPILOG = """exit codes:
+  0  all pass, or exactly as the known files say
+  1  a finding that is not listed, or an entry that is stale or expired
+  2  wrong usage, or something is not installed
+  3  inconclusive, and no finding
+
+environment:
+  KVPROOF_SERVER        the password of --server redis://HOST:PORT, or the whole address when --server is not given
+  KVPROOF_ENVIRONMENTS  where `kvproof connectors --install` puts other versions
+"""
+_REPLAYS = """Replay one historic bug on one connector, without editing its code.
+
+  nil-get            the reply to a GET of an absent key is read as the header of a value
+  worker-key         with a replicated KV one read asks for its own worker's key, which nobody stored
+  cancel-cross-talk  a read that is given up leaves its reply for the next caller; needs the adapter's `abandons`
+  lost-completion    a completion that comes before its future is registered is dropped; needs the adapter's `gaps()`
+"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 as expected, 1 a finding, 2 wrong usage, 3 inconclusive."""
     options = parser().parse_args(arguments)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # However a run is ended, it ends what it started and writes what it knows.
+        signal.signal(number, _interrupt)
     if getattr(options, "server", None):
         hide(options.server)
     try:
@@ -33,29 +57,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"kvproof: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
+        # Whoever read our output has gone; nothing more can be said there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 2
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"kvproof: standard output: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 2
     except KeyboardInterrupt:
         print("kvproof: interrupted", file=sys.stderr)
         return 3
 
 
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     top = argparse.ArgumentParser(
-        prog="kvproof", description="Formal verification and fault injection for the remote KV caches of LLM serving."
+        prog="kvproof",
+        description="Formal verification and fault injection for the remote KV caches of LLM serving.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"kvproof {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="replay the historic bugs on every connector that is installed")
-    run.add_argument("-c", "--connector", action="append", metavar="NAME", help="only these connectors")
+    run.add_argument("-c", "--connector", action="append", metavar="NAME", help="only these; may be repeated")
     _add_common(run)
     run.set_defaults(command=_run)
 
-    replay = commands.add_parser("replay", help="replay one historic bug on one connector")
+    replay = commands.add_parser(
+        "replay",
+        help="replay one historic bug on one connector",
+        description=_REPLAYS,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     replay.add_argument("bug", metavar="BUG", help="lost-completion, nil-get, worker-key or cancel-cross-talk")
     replay.add_argument(
-        "-c", "--connector", action="append", metavar="NAME", required=True, help="NAME, NAME==VERSION or module:Class"
+        "-c", "--connector", action="append", metavar="NAME", required=True,
+        help="NAME, NAME==VERSION or module:Class; may be given more than once",
     )
     _add_common(replay)
     replay.set_defaults(command=_replay)
@@ -80,13 +126,9 @@ def _run(options: argparse.Namespace) -> int:
     from kvproof.replays import REPLAYS
 
     if options.connector:
-        found = _found(options)
-        missing: list[str] = []
-    else:
-        found, missing = replay.installed(connectors.selection(options.device), connectors.find)
-    for line in missing:
-        print(f"not run: {line}", file=sys.stderr)
-    return _replayed(options, found, list(REPLAYS))
+        return _replayed(options, _found(options), list(REPLAYS))
+    found, missing = replay.installed(connectors.selection(options.device))
+    return _replayed(options, found, list(REPLAYS), missing)
 
 
 def _replay(options: argparse.Namespace) -> int:
@@ -103,7 +145,9 @@ def _found(options: argparse.Namespace) -> list[Connector]:
     return [connectors.find(connectors.for_device(name, options.device)) for name in options.connector]
 
 
-def _replayed(options: argparse.Namespace, found: list[Connector], bugs: list[str]) -> int:
+def _replayed(
+    options: argparse.Namespace, found: list[Connector], bugs: list[str], missing: Mapping[str, str] | None = None
+) -> int:
     from kvproof import known, replay, report
     from kvproof.replays import REPLAYS
     from kvproof.results import Results, check_writable, write_text
@@ -115,17 +159,26 @@ def _replayed(options: argparse.Namespace, found: list[Connector], bugs: list[st
     results, begun, stopped = Results(), time.monotonic(), threading.Event()
     progress = report.Progress(len(found) * len(bugs))
     results.replays = list(
-        replay.run(found, bugs, server=options.server, device=options.device, progress=progress, stopped=stopped)
+        replay.run(
+            found,
+            bugs,
+            server=options.server,
+            device=options.device,
+            progress=progress,
+            stopped=stopped,
+            expected=lambda connector, bug: any(entry.names(connector, bug) for entry in entries),
+        )
     )
+    results.replays += replay.not_run(missing or {}, bugs, options.device)
     results.interrupted = stopped.is_set()
     results.seconds = time.monotonic() - begun
     results.complaints = known.judge(results.replays, entries, date.today())
+    if str(options.json) != "-":
+        print(report.table(results), end="", flush=True)
     if options.json:
         results.write(options.json)
     if options.junit:
         write_text(options.junit, report.junit(results))
-    if str(options.json) != "-":
-        print(report.table(results), end="")
     return results.exit_code
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
+from kvproof import connectors
 from kvproof.connectors import Connector
-from kvproof.errors import KvproofError, NotInstalled
+from kvproof.errors import KvproofError, NotInstalled, UsageError
 from kvproof.faults import supervisor
+from kvproof.faults.raw_resp import ReplyError
 from kvproof.faults.servers import Server, open_server
 from kvproof.replays import REPLAYS
 from kvproof.replays.stage import Case, Replay, Unsupported, stage_for
-from kvproof.results import ReplayRow, Where
+from kvproof.results import INCONCLUSIVE, INTERRUPTED, ReplayRow, Where
 from kvproof.runner.forks import Forks
 from kvproof.runner.host import ImportCrashed, ImportHung
 
@@ -27,27 +32,29 @@ Progress = Callable[[ReplayRow], None]
 
 
 def run(
-    connectors: Sequence[Connector],
+    chosen: Sequence[Connector],
     bugs: Sequence[str] = tuple(REPLAYS),
     *,
     server: str | None = None,
     device: str = "cpu",
     progress: Progress = lambda row: None,
     stopped: threading.Event | None = None,
+    expected: Callable[[str, str], bool] = lambda connector, bug: False,
 ) -> Iterator[ReplayRow]:
     """Replay every bug on every connector; yield the rows in that order once all have ended.
 
     progress is called with each row as soon as it is there, from the calling thread. When `stopped` is set (or the
-    caller is interrupted) what has not ended becomes an error that says so.
+    caller is interrupted) what has not ended becomes an error that says so. expected tells whether a connector is
+    known to have a bug; one that nobody expected has to be seen twice before it is believed.
     """
     stop = stopped or threading.Event()
-    pairs = [(connector, REPLAYS[bug]) for connector in connectors for bug in bugs]
+    pairs = [(connector, REPLAYS[bug]) for connector in chosen for bug in bugs]
     with ExitStack() as stack:
         opened = stack.enter_context(_cleaned(open_server(server)))
         forks = stack.enter_context(Forks())
         cases = stack.enter_context(ThreadPoolExecutor(AT_ONCE, "case"))
         plans = stack.enter_context(ThreadPoolExecutor(max(1, len(pairs)), "replay"))
-        work = _Work(opened, device, forks, cases, stop)
+        work = _Work(opened, device, forks, cases, stop, expected)
         rows = [plans.submit(work.row, connector, replay) for connector, replay in pairs]
         try:
             _report(rows, progress)
@@ -74,8 +81,11 @@ def _cleaned(opened: AbstractContextManager[Server]) -> Iterator[Server]:
             yield server
         finally:
             if server.prefix:
-                with server.connect() as raw:
-                    raw.delete_prefix(server.prefix)
+                try:
+                    with server.connect() as raw:
+                        raw.delete_prefix(server.prefix)
+                except (OSError, EOFError, ReplyError) as error:
+                    print(f"kvproof: keys that begin with {server.prefix} may be left: {error}", file=sys.stderr)
 
 
 @dataclass
@@ -87,67 +97,90 @@ class _Work:
     forks: Forks
     cases: ThreadPoolExecutor
     stop: threading.Event
+    expected: Callable[[str, str], bool]
 
     def row(self, connector: Connector, replay: Replay) -> ReplayRow:
-        """Replay one bug on one connector; every way in which that can go wrong is a verdict."""
+        """Replay one bug on one connector; every way in which that can go wrong is a verdict.
+
+        Raises UsageError when the adapter itself is wrong.
+        """
         begun = time.monotonic()
         cases: list[Case] = []
-        masked = ""
+        masked, version = "", connector.version
         try:
-            opening = self.cases.submit(
-                stage_for, replay, connector, self.server, self.forks, self.device, self.stop
-            )
+            opening = self.cases.submit(stage_for, replay, connector, self.server, self.forks, self.device, self.stop)
             stage = opening.result()
-            masked = stage.described.masks if replay.masked else ""
+            masked, version = stage.masked, stage.version
             planned = self.cases.submit(replay.plan, stage).result()
-            cases = [case.result() for case in [self.cases.submit(self._case, case) for case in planned]]
+            doubt = connector.bug is None and not self.expected(connector.name, replay.bug)
+            cases = [case.result() for case in [self.cases.submit(self._case, case, doubt) for case in planned]]
             verdict, explain = summary(cases)
+        except UsageError:
+            if not self.stop.is_set():
+                raise
+            verdict, explain = "error", INTERRUPTED
         except Unsupported as error:
             verdict, explain = "unsupported", str(error)
         except (ImportHung, ImportCrashed) as error:
             verdict, explain = "error", f"{error}; {error.stacks}"
-        except KvproofError as error:
-            verdict, explain = "error", str(error)
-        if self.stop.is_set() and verdict == "error":
-            explain = "interrupted before it ended"
-        if verdict == "unsupported":
-            explain = f"{connector.distribution} {connector.version}: {explain}"
-        if connector.bug is not None:
+        except Exception as error:
+            verdict, explain = "error", _said(error)
+        if self.stop.is_set() and (not cases or any(case.explain == INTERRUPTED for case in cases)):
+            verdict, explain = "error", INTERRUPTED
+        elif connector.bug is not None:
             verdict, explain = self_test(connector.bug, replay.bug, verdict, explain)
+        if verdict == "unsupported":
+            explain = f"{connector.distribution} {version}: {explain}"
         return ReplayRow(
             replay.bug,
             connector.name,
-            connector.version,
+            version,
             Where(1, self.device, self.server.description),
             verdict,
             round(time.monotonic() - begun, 3),
             explain,
             masked=masked,
+            inconclusive=sum(case.verdict in INCONCLUSIVE for case in cases),
             evidence=[asdict(case) for case in cases],
         )
 
-    @staticmethod
-    def _case(case: Callable[[], Case]) -> Case:
+    def _case(self, case: Callable[[], Case], doubt: bool) -> Case:
+        """Run a case; in doubt, a bug is believed when it is seen on a second fresh connector as well."""
         try:
-            return case()
+            done = case()
+            if doubt and done.verdict == "reproduced" and not self.stop.is_set():
+                again = case()
+                if again.verdict != "reproduced":
+                    done = Case(done.name, "error", f"seen once and not again: {done.explain}", done.evidence)
         except Unsupported as error:
-            return Case("", "unsupported", str(error))
-        except KvproofError as error:
-            return Case("", "error", str(error))
+            done = Case("", "unsupported", str(error))
+        except Exception as error:
+            done = Case("", "error", _said(error))
+        # What ended after the processes were ended says nothing about the connector.
+        return Case(done.name, "error", INTERRUPTED) if self.stop.is_set() else done
+
+
+def _said(error: Exception) -> str:
+    """Return an error in words: ours as they are, anything else with its type and place, since it is our mistake."""
+    if isinstance(error, KvproofError):
+        return str(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({place.name} in {Path(place.filename).name}:{place.lineno})"
 
 
 def summary(cases: Sequence[Case]) -> tuple[str, str]:
     """Return the verdict that follows from those of the cases, and the sentence for all of them.
 
-    One reproduced case is enough; absent needs that no case was inconclusive.
+    One reproduced case is enough; absent needs that every case was run and found nothing.
     """
     if not cases:
         return "unsupported", "there was no case to run"
-    for verdict in ("reproduced", "error", "not-felt", "absent", "unsupported"):
+    for verdict in ("reproduced", "error", "not-felt", "unsupported", "absent"):
         those = [case for case in cases if case.verdict == verdict]
         if those:
             counts = Counter(case.verdict for case in cases)
-            share = f"{counts[verdict]} of {len(cases)} cases"
+            others = ", ".join(f"{number} {other}" for other, number in sorted(counts.items()) if other != verdict)
+            share = f"{counts[verdict]} of {len(cases)} cases{'; ' if others else ''}{others}"
             return verdict, f"{those[0].explain} [{share}]"
     raise AssertionError(f"unknown verdict among {[case.verdict for case in cases]}")
 
@@ -164,13 +197,20 @@ def self_test(switched_on: str, replayed: str, verdict: str, explain: str) -> tu
     return ("pass", f"rightly not seen: {explain}") if verdict == "absent" else (verdict, explain)
 
 
-def installed(names: Sequence[str], find: Callable[[str], Connector]) -> tuple[list[Connector], list[str]]:
-    """Return those of `names` that are installed, and why the others are not."""
+def installed(names: Sequence[str]) -> tuple[list[Connector], dict[str, str]]:
+    """Return those of `names` that are installed, and for the others the line that says how to install them."""
     found: list[Connector] = []
-    missing: list[str] = []
+    missing: dict[str, str] = {}
     for name in names:
         try:
-            found.append(find(name))
+            found.append(connectors.find(name))
         except NotInstalled as error:
-            missing.append(str(error))
+            missing[name] = str(error)
     return found, missing
+
+
+def not_run(missing: Mapping[str, str], bugs: Sequence[str], device: str) -> list[ReplayRow]:
+    """Return the rows of what could not be run, so that no view of the results hides it."""
+    where = Where(1, device, "")
+    pairs = [(name, why, bug) for name, why in missing.items() for bug in bugs]
+    return [ReplayRow(bug, name, "not installed", where, "not-run", 0.0, why) for name, why, bug in pairs]

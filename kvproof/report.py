@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from xml.etree import ElementTree
 
 from kvproof.connectors.listing import Entry
-from kvproof.results import INCONCLUSIVE, NEUTRAL, ReplayRow, Results, is_finding
+from kvproof.results import INCONCLUSIVE, INTERRUPTED, NEUTRAL, ReplayRow, Results, is_finding
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,9 +52,9 @@ def _console(out: io.StringIO, width: int | None = None) -> Console:
     from rich.console import Console
 
     terminal = sys.stdout.isatty()
-    return Console(
-        file=out, width=width or (None if terminal else WIDTH), force_terminal=terminal, highlight=False
-    )
+    if width is None and not terminal:
+        width = int(os.environ.get("COLUMNS") or WIDTH)
+    return Console(file=out, width=width, force_terminal=terminal, highlight=False)
 
 
 def table(results: Results, *, width: int | None = None) -> str:
@@ -76,10 +77,20 @@ def table(results: Results, *, width: int | None = None) -> str:
     console.print(view)
     for row in results.replays:
         kind = kind_of(row)
-        if kind in ("finding", "known", "inconclusive"):
-            console.print()
-            console.print(Text(f"{row.bug} on {row.connector} {row.version}: {row.verdict}", _COLOURS[kind]))
-            console.print(Text(f"  {row.explain}"))
+        if kind == "pass" or row.verdict == "not-run" or row.explain == INTERRUPTED:
+            continue
+        console.print()
+        console.print(Text(f"{row.bug} on {row.connector} {row.version}: {row.verdict}", _COLOURS[kind]))
+        console.print(Text(f"  {printable(row.explain)}"))
+        if row.inconclusive and kind in ("finding", "known"):
+            console.print(Text(f"  {row.inconclusive} of its cases could not tell", _COLOURS["inconclusive"]))
+    for line in dict.fromkeys(row.explain for row in results.replays if row.verdict == "not-run"):
+        console.print()
+        console.print(Text(f"not run: {line}", _COLOURS["inconclusive"]))
+    if results.interrupted:
+        done = sum(row.explain != INTERRUPTED for row in results.replays)
+        console.print()
+        console.print(Text(f"interrupted: {done} of {len(results.replays)} rows were done", _COLOURS["inconclusive"]))
     for complaint in results.complaints:
         console.print()
         console.print(Text(f"known file of {complaint.connector}, {complaint.entry}: {complaint.problem}", "bold red"))
@@ -98,6 +109,7 @@ def _cell(row: ReplayRow | None) -> tuple[str, str]:
 def connectors(entries: Sequence[Entry]) -> str:
     """Return the table of connectors, and what installs those that are missing."""
     from rich.table import Table
+    from rich.text import Text
 
     out = io.StringIO()
     console = _console(out)
@@ -106,13 +118,15 @@ def connectors(entries: Sequence[Entry]) -> str:
         view.add_column(heading, no_wrap=heading != "reads")
     for entry in entries:
         state = entry.version or "not installed"
-        view.add_row(entry.name, state, ", ".join(entry.devices), ", ".join(entry.reads) or entry.problem)
+        told = ", ".join(entry.reads) or printable(entry.problem)
+        view.add_row(entry.name, state, ", ".join(entry.devices), Text(told))
     console.print(view)
     return out.getvalue()
 
 
 def closing(results: Results) -> str:
     """Return the last line: how many of what, how long, and the exit code with its reason."""
+    servers = ", ".join(dict.fromkeys(row.where.server for row in results.replays if row.where.server))
     counts = Counter(row.verdict + (" (known)" if row.known else "") for row in results.replays)
     sums = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items())) or "nothing was run"
     why = {
@@ -121,7 +135,8 @@ def closing(results: Results) -> str:
         3: "inconclusive",
     }[results.exit_code]
     cut = "interrupted; " if results.interrupted else ""
-    return f"{sums}; {results.seconds:.1f} s; {cut}exit code {results.exit_code}: {why}"
+    on = f" on {servers}" if servers else ""
+    return f"{sums}; {results.seconds:.1f} s{on}; {cut}exit code {results.exit_code}: {why}"
 
 
 def junit(results: Results) -> str:
@@ -135,7 +150,7 @@ def junit(results: Results) -> str:
         tag = {"finding": "failure", "inconclusive": "error", "neutral": "skipped", "known": "skipped"}.get(kind)
         if tag is not None:
             message = f"{row.verdict}{' (known)' if row.known else ''}: {row.explain}"
-            ElementTree.SubElement(case, tag, message=_printable(message), type=row.verdict)
+            ElementTree.SubElement(case, tag, message=printable(message), type=row.verdict)
     for complaint in results.complaints:
         case = ElementTree.SubElement(suite, "testcase", classname=f"known.{complaint.connector}", name=complaint.entry)
         ElementTree.SubElement(case, "failure", message=complaint.problem, type="stale")
@@ -150,5 +165,6 @@ def _count(suite: ElementTree.Element) -> None:
         suite.set(name, str(sum(case.find(tag) is not None for case in cases)))
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """Return the text without what a terminal or an XML file would take for more than text."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -18,6 +18,8 @@ from kvproof.errors import UsageError
 
 SCHEMA = "kvproof.results/1"
 
+INTERRUPTED = "interrupted before it ended"
+"""How a row explains itself that was not done when the run was interrupted."""
 PASSES = frozenset({"absent", "pass", "proved"})
 NEUTRAL = frozenset({"unsupported"})
 INCONCLUSIVE = frozenset({"not-felt", "error", "unknown", "not-run"})
@@ -40,7 +42,8 @@ class ReplayRow:
     verdict: reproduced, absent, not-felt, unsupported or error; a connector with the bug switched on is a self-test
     with pass or toothless instead. known: as the known file says. seconds: wall time. explain: what happened, in a
     sentence. masked: the connector's known bug that was kept from
-    striking meanwhile, if any. evidence: the cases, as data.
+    striking meanwhile, if any. inconclusive: how many of its cases could not tell. evidence: the
+    cases, as data.
     """
 
     bug: str
@@ -52,6 +55,7 @@ class ReplayRow:
     explain: str
     known: bool = False
     masked: str = ""
+    inconclusive: int = 0
     evidence: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -104,6 +108,8 @@ class Results:
         if self.complaints or any(is_finding(verdict) for verdict in unlisted):
             return 1
         if self.interrupted or any(verdict in INCONCLUSIVE for verdict in unlisted):
+            return 3
+        if any(row.inconclusive for row in self.replays):
             return 3
         return 0 if any(row.known or row.verdict in PASSES for row in rows) else 3
 
@@ -162,9 +168,15 @@ def write_text(path: Path, text: str) -> None:
     if str(path) == "-":
         sys.stdout.write(text)
         return
+    path = path.resolve()
+    partial = path.with_name(path.name + ".partial")
     try:
-        partial = path.with_name(path.name + ".partial")
+        if path.exists() and not path.is_file():
+            # A device or a pipe is written to, not replaced.
+            path.write_text(text)
+            return
         partial.write_text(text)
         partial.replace(path)
     except OSError as error:
+        partial.unlink(missing_ok=True)
         raise UsageError(f"cannot write {path}: {error.strerror}; name a file that can be written") from error

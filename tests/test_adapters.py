@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from kvproof import connectors
-from kvproof.connectors.adapter import Adapter, Endpoint, Failed, Hit, Miss, Outcome, Place, Read
+from kvproof.connectors.adapter import Adapter, Cancelled, Endpoint, Failed, Hit, Miss, Outcome, Place, Read
 from kvproof.faults.gates import Gap, PlaceGone, pause_before
 from kvproof.models.payloads import POISON, encode, identify
 from kvproof.runner import child
@@ -265,7 +265,7 @@ def test_a_cancelled_asyncio_read_says_how_it_ended_while_the_loop_runs_on(
     process, endpoint = server
     kind = adapter_class("redis-py-asyncio")
 
-    def scenario() -> tuple[str, list[Outcome]]:
+    def scenario() -> tuple[object, list[Outcome]]:
         adapter = kind(Place(endpoint, 16, model="cancel", connections=2, timeout=5))
         chunk = [(adapter.place.key("00"), memoryview(bytearray(16)))]
         adapter.put([(adapter.place.key("00"), encode("00", 1, 16))])
@@ -284,7 +284,7 @@ def test_a_cancelled_asyncio_read_says_how_it_ended_while_the_loop_runs_on(
         ended, between = apart(scenario, deadline=10.0)
     finally:
         process.send_signal(signal.SIGCONT)
-    assert ended == "CancelledError", f"a GET whose reply was held ended as {ended!r}"
+    assert ended == Cancelled("CancelledError"), f"a GET whose reply was held ended as {ended!r}"
     assert between == [Hit()], f"another read during `when` must be served, got {between}"
 
 
@@ -312,7 +312,8 @@ class Forced:
     def end(self, until: float) -> tuple[object, str | None]:
         """Return what the call returned, or "hang" when it had not by `until`, and the evidence."""
         self._thread.join(max(0.0, until - time.monotonic()))
-        return self._result[0] if self._result else "hang", self._watches[0].arrived(1.0)
+        arrival = self._watches[0].arrived(1.0)
+        return self._result[0] if self._result else "hang", arrival.words if arrival is not None else None
 
 
 @pytest.mark.parametrize("hold", [True, False], ids=["held hand-over", "paused caller"])

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from kvproof.connectors.adapter import Endpoint, Failed, Hit, Miss, Outcome, Place
+from kvproof.connectors.adapter import Cancelled, Endpoint, Failed, Hit, Miss, Outcome, Place
 from kvproof.connectors.reference import Reference
 from kvproof.faults.servers import valkey
 from kvproof.models.payloads import POISON, encode, identify
@@ -218,7 +218,7 @@ def test_after_a_cancel_the_next_read_gets_its_own_value(stall: Stall, cut: int)
             peer.sendall(reply[:cut])
 
         chunks = [(connector.place.key("old"), memoryview(first))]
-        assert connector.cancel_read(READS["get"], chunks, when) == "cancelled"
+        assert connector.cancel_read(READS["get"], chunks, when) == Cancelled("cancelled")
         at_the_end = bytes(first)
         outcomes: list[Outcome] = []
         reader = threading.Thread(target=lambda: outcomes.append(one(connector, "get", "new", second)))

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from kvproof.connectors.adapter import Endpoint, Failed, Hit, Miss, Outcome, Place
+from kvproof.connectors.adapter import Cancelled, Endpoint, Failed, Hit, Miss, Outcome, Place
 from kvproof.connectors.reference import Reference
 from kvproof.connectors.reference_bugs import BUGS, faulty
 from kvproof.errors import UsageError
-from kvproof.faults.gates import Gap, WatchedNative, pause_before, substitute
+from kvproof.faults.gates import Arrival, Gap, WatchedNative, pause_before, substitute
 from kvproof.faults.servers import valkey
 from kvproof.models.payloads import POISON, encode, identify
 from kvproof.models.resp import encode_command
@@ -96,7 +96,7 @@ def is_blocked_in_gap(endpoint: Endpoint, connector: Reference, call: str, hold:
     key = connector.place.key("aa")
     payload = memoryview(bytearray(stored_raw(endpoint, key.format(), 100)))
     (gap,) = (gap for gap in connector.gaps() if gap.call == call)
-    arrived: list[str | None] = []
+    arrived: list[Arrival | None] = []
     caller = threading.Thread(target=run_in_gap, args=(gap, hold, (key, payload), arrived), daemon=True)
     caller.start()
     caller.join(0.3)
@@ -105,11 +105,11 @@ def is_blocked_in_gap(endpoint: Endpoint, connector: Reference, call: str, hold:
         expected = "nobody had registered" if blocked else "its future was registered"
         assert arrived, f"{call}: the gap was not reached"
         assert arrived[0] is not None
-        assert expected in arrived[0], f"{call}: {arrived[0]}"
+        assert expected in arrived[0].words, f"{call}: {arrived[0]}"
     return blocked
 
 
-def run_in_gap(gap: Gap, hold: float, chunk: tuple[object, object], arrived: list[str | None]) -> None:
+def run_in_gap(gap: Gap, hold: float, chunk: tuple[object, object], arrived: list[Arrival | None]) -> None:
     with gap.watch(hold) as watch:
         if hold:
             gap.run(*chunk)
@@ -160,7 +160,8 @@ def shows_cancel_cross_talk(endpoint: Endpoint, kind: type[Reference]) -> bool:
         with masked(Place(server.endpoint, 4, timeout=5.0), kind) as connector:
             peer = server.accept()
             chunks = [(connector.place.key("old"), poisoned(4))]
-            assert connector.cancel_read(READS["get"], chunks, lambda: peer.recv(100) and None) == "cancelled"
+            ended = connector.cancel_read(READS["get"], chunks, lambda: peer.recv(100) and None)
+            assert ended == Cancelled("cancelled")
             buffer, outcomes = poisoned(4), []
             reader = threading.Thread(target=lambda: outcomes.append(one(connector, "get", "new", buffer)))
             reader.start()

@@ -65,6 +65,12 @@ def test_what_is_known_is_as_expected_and_what_is_interrupted_is_not() -> None:
     assert Results(replays=[row("absent")], complaints=[Complaint("c", "replay nil-get", "stale")]).exit_code == 1
 
 
+def test_a_finding_whose_other_cases_could_not_tell_is_inconclusive_even_if_known() -> None:
+    found = row("reproduced", known=True)
+    found.inconclusive = 2
+    assert Results(replays=[found]).exit_code == 3
+
+
 def test_the_document_holds_everything(tmp_path: Path) -> None:
     results = Results(seed=7, seconds=1.5, replays=[row("reproduced", known=True), row("absent")])
     path = tmp_path / "results.json"
@@ -76,7 +82,7 @@ def test_the_document_holds_everything(tmp_path: Path) -> None:
         "bug": "nil-get", "connector": "c", "version": "1.2",
         "where": {"ranks": 1, "device": "cpu", "server": "valkey 9.1.2"},
         "verdict": "reproduced", "known": True, "seconds": 0.5, "explain": "it was reproduced",
-        "masked": "", "evidence": [],
+        "masked": "", "inconclusive": 0, "evidence": [],
     }
     assert document["summary"]["exit_code"] == 0
     assert document["summary"]["replays"] == {"absent": 1, "reproduced": 1}
@@ -105,7 +111,7 @@ def test_the_table_says_what_was_found_and_why_the_exit_code() -> None:
     assert "nil-get on c 1.2: reproduced" in shown
     assert "it was reproduced" in shown
     assert "it was absent" not in shown
-    assert "1 absent, 1 reproduced; 2.0 s; exit code 1: a finding" in shown
+    assert "1 absent, 1 reproduced; 2.0 s on valkey 9.1.2; exit code 1: a finding" in shown
 
 
 def entry(**changes: object) -> known.KnownReplay:
@@ -152,7 +158,7 @@ def test_an_entry_outside_the_selection_says_nothing() -> None:
     assert known.judge([row("absent", bug="worker-key")], [entry()], TODAY) == []
 
 
-GOOD = """connector = "c"
+GOOD = """connector = "redis-py"
 [[replay]]
 bug = "nil-get"
 version = "<=1"
@@ -178,8 +184,11 @@ def test_a_known_file_is_read(tmp_path: Path) -> None:
         (GOOD.replace('reason = "because"\n', ""), "'reason' is missing"),
         (GOOD.replace("<=1", "one"), "version must be a specifier"),
         (GOOD.replace("2026-11-29", '"yesterday"'), "since must be a date"),
-        (GOOD.replace('connector = "c"', ""), "expected a line such as connector"),
+        (GOOD.replace('connector = "redis-py"', ""), "expected a line such as connector"),
         (GOOD.replace("connector", "conector"), "unknown key 'conector'"),
+        (GOOD.replace("redis-py", "redis-pie"), "no connector is called 'redis-pie'"),
+        (GOOD.replace("2026-11-29", "2026-11-29T10:00:00"), "since must be a date"),
+        (GOOD.replace('"<=1"', "[]"), "version must be a string"),
     ],
 )
 def test_a_wrong_known_file_is_one_clear_line(text: str, expected: str, tmp_path: Path) -> None:

@@ -35,6 +35,13 @@ Outcome = Hit | Miss | Failed
 
 
 @dataclass(frozen=True, slots=True)
+class Cancelled:
+    """A read was given up before it had an outcome; `words` are the connector's own, such as "CancelledError"."""
+
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """One of a connector's ways to read.
 
@@ -139,10 +146,13 @@ class Adapter:
         """
         raise NotImplementedError
 
-    def cancel_read(self, read: Read, chunks: Sequence[tuple[ChunkKey, Buffer]], when: Callable[[], None]) -> str:
+    def cancel_read(
+        self, read: Read, chunks: Sequence[tuple[ChunkKey, Buffer]], when: Callable[[], None]
+    ) -> Cancelled | list[Outcome]:
         """Begin a read, call `when` (it returns once the moment has come), cancel the read, and say how it ended.
 
-        Only for adapters whose `abandons` is "cancel". Returns the connector's own words, such as "CancelledError".
+        Only for adapters whose `abandons` is "cancel". Returns the outcomes when the read ended before it could be
+        cancelled. Where some reads are not synchronous, only those can be cancelled.
         """
         raise NotImplementedError
 

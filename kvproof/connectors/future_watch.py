@@ -8,7 +8,7 @@ from concurrent import futures
 from contextlib import contextmanager
 from typing import Any
 
-from kvproof.faults.gates import Watch, substitute
+from kvproof.faults.gates import Arrival, Watch, substitute
 
 
 class FutureWatch:
@@ -30,13 +30,13 @@ class FutureWatch:
             return future
         return noted
 
-    def arrived(self, deadline: float) -> str | None:
+    def arrived(self, deadline: float) -> Arrival | None:
         """See `Watch.arrived`."""
         if not self._handed_over.wait(deadline) or self._last is None:
             return None
         if not futures.wait([self._last], deadline).done:
             return None
-        return f"{self._what} was done, and keeps its result for a caller who comes later"
+        return Arrival(f"{self._what} was done, and keeps its result for a caller who comes later")
 
 
 class Overlay:

@@ -30,7 +30,7 @@ from kvproof.models.payloads import POISON
 ENVIRONMENT = {"LMCACHE_TRACK_USAGE": "false", "LMCACHE_LOG_LEVEL": "ERROR"}
 for _name, _value in ENVIRONMENT.items():
     os.environ.setdefault(_name, _value)
-if "transformers" not in sys.modules and importlib.util.find_spec("transformers") is None:
+if sys.modules.get("transformers") is None and importlib.util.find_spec("transformers") is None:
     _stand_in = types.ModuleType("transformers", "Stands in for transformers, which LMCache imports and does not need.")
     _stand_in.AutoConfig = _stand_in.AutoTokenizer = type("Absent", (), {})  # type: ignore[attr-defined]  # a module
     sys.modules["transformers"] = _stand_in

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import select
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from kvproof.connectors.adapter import Adapter, Buffer, Failed, Hit, Miss, Outcome, Place, Read
-from kvproof.faults.gates import Gap, Line, PlaceGone, Watch, substitute
+from kvproof.faults.gates import Arrival, Gap, Line, PlaceGone, Watch, substitute
 from kvproof.models.chunks import ChunkKey
 
 EXISTS = Read("exists", payload=False)
@@ -147,10 +149,10 @@ class ReplyWatch:
         self._looking = threading.Lock()
         self._socket: Any = None
         self._buffered: Callable[[], bool] = bool
-        self._said: str | None = None
+        self._said: Arrival | None = None
 
-    def sent(self, words: Sequence[object], socket: Any, hold: float, buffered: Callable[[], bool] = bool) -> None:
-        """Note a command that was sent on `socket`; wait up to `hold` seconds for the reply.
+    def sent(self, words: Sequence[object], stream: Any, hold: float, buffered: Callable[[], bool] = bool) -> None:
+        """Note a command that was sent on `stream`; wait up to `hold` seconds for the reply.
 
         `buffered` tells whether the client has already taken bytes off the socket without looking at them.
         """
@@ -158,12 +160,12 @@ class ReplyWatch:
             return
         # Only one thread looks: once this one goes on, the reply is read and the socket may be closed.
         with self._looking:
-            self._socket, self._buffered, self._said = socket, buffered, None
+            self._socket, self._buffered, self._said = stream, buffered, None
             self._handed_over.set()
             if hold:
                 self._look(hold)
 
-    def arrived(self, deadline: float) -> str | None:
+    def arrived(self, deadline: float) -> Arrival | None:
         """See `Watch.arrived`."""
         if not self._handed_over.wait(deadline):
             return None
@@ -175,8 +177,16 @@ class ReplyWatch:
     def _look(self, deadline: float) -> None:
         poll = select.poll()
         poll.register(self._socket.fileno(), select.POLLIN)
-        if self._buffered() or poll.poll(max(0.0, deadline) * 1000):
-            self._said = f"the reply to {self._command} lay at its connection, which keeps it until it is read"
+        if self._buffered() or (poll.poll(max(0.0, deadline) * 1000) and self._something_came()):
+            self._said = Arrival(f"the reply to {self._command} lay at its connection, which keeps it until it is read")
+
+    def _something_came(self) -> bool:
+        """Tell bytes from the end of the stream, which makes a socket readable as well."""
+        with socket.socket(fileno=os.dup(self._socket.fileno())) as same:
+            try:
+                return bool(same.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+            except OSError:
+                return False
 
 
 def find_method(owner: type, name: str) -> Callable[..., Any]:

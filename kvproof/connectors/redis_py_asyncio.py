@@ -13,7 +13,7 @@ import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from kvproof.connectors.adapter import Buffer, Failed, Hit, Miss, Outcome, Place, Read
+from kvproof.connectors.adapter import Buffer, Cancelled, Failed, Hit, Miss, Outcome, Place, Read
 from kvproof.connectors.loop_thread import LoopThread
 from kvproof.connectors.redis_py import PARSES, RedisKeys, ReplyWatch, aligned, counted, failed, filled, find_method
 from kvproof.faults.gates import Gap, Line, Watch, substitute
@@ -87,11 +87,15 @@ class RedisPyAsyncio(RedisKeys):
             return [failed(error) for _ in chunks]
         raise ValueError(f"{self.name} has no read {read.name!r}")
 
-    def cancel_read(self, read: Read, chunks: Sequence[tuple[ChunkKey, Buffer]], when: Callable[[], None]) -> str:
+    def cancel_read(
+        self, read: Read, chunks: Sequence[tuple[ChunkKey, Buffer]], when: Callable[[], None]
+    ) -> Cancelled | list[Outcome]:
         """Begin a read as a task, cancel it once `when` has returned, and say how it ended."""
         return self._loop.call(self._cancel(read, chunks, when))
 
-    async def _cancel(self, read: Read, chunks: Sequence[tuple[ChunkKey, Buffer]], when: Callable[[], None]) -> str:
+    async def _cancel(
+        self, read: Read, chunks: Sequence[tuple[ChunkKey, Buffer]], when: Callable[[], None]
+    ) -> Cancelled | list[Outcome]:
         task = asyncio.ensure_future(self._read(self.client, read, chunks))
         try:
             # In a thread of its own, because `when` blocks and the loop has to go on sending and receiving.
@@ -103,12 +107,9 @@ class RedisPyAsyncio(RedisKeys):
         finally:
             task.cancel()
         try:
-            outcomes = await task
+            return await task
         except asyncio.CancelledError as error:
-            return _words(error)
-        except Exception as error:
-            return _words(error)
-        return f"returned {outcomes} before it could be cancelled"
+            return Cancelled(_words(error))
 
     def gaps(self) -> Sequence[Gap]:
         """Return the calls between whose sending and reading a reply can arrive.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
-from kvproof.connectors.adapter import Adapter, Buffer, Failed, Hit, Miss, Outcome, Place, Read
+from kvproof.connectors.adapter import Adapter, Buffer, Cancelled, Failed, Hit, Miss, Outcome, Place, Read
 from kvproof.connectors.reference_client import Client
 from kvproof.connectors.staging import Staging, view
 from kvproof.faults.gates import Gap, Watch, WatchedNative, substitute
@@ -72,7 +72,7 @@ class Reference(Adapter):
                     self._staging.deliver(host, tensor)
             return outcomes
 
-    def cancel_read(self, read: Read, chunks: Chunks, when: Callable[[], None]) -> str:
+    def cancel_read(self, read: Read, chunks: Chunks, when: Callable[[], None]) -> Cancelled | list[Outcome]:
         """Begin a read, cancel it after `when`, and say how it ended; its buffers are let go of on return."""
         if self._staging is None or not read.payload:
             return self._cancel_read(read, chunks, when)
@@ -134,7 +134,7 @@ class Reference(Adapter):
         keys, buffers = self._split(chunks)
         return [_outcome(outcome) for outcome in self.client.wait(self.client.begin_batch_get(keys, buffers))]
 
-    def _cancel_read(self, read: Read, chunks: Chunks, when: Callable[[], None]) -> str:
+    def _cancel_read(self, read: Read, chunks: Chunks, when: Callable[[], None]) -> Cancelled | list[Outcome]:
         keys, buffers = self._split(chunks)
         client = self.client
         begin = client.begin_batch_exists
@@ -142,7 +142,7 @@ class Reference(Adapter):
         when()
         ended = [_outcome(outcome) for outcome in client.cancel(operation)]
         reasons = sorted({outcome.reason for outcome in ended if isinstance(outcome, Failed)})
-        return "; ".join(reasons) or f"ended before it was cancelled: {ended}"
+        return Cancelled("; ".join(reasons)) if reasons else ended
 
     def _split(self, chunks: Chunks) -> tuple[list[str], list[memoryview]]:
         return [self.stored(key) for key, _ in chunks], [buffer for _, buffer in chunks]

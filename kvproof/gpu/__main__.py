@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 import tempfile
+import threading
 import time
 import zipfile
 from collections import Counter
@@ -75,11 +76,14 @@ def _run(device: str, path: Path) -> int:
     begun = time.monotonic()
     # The engine is LMCache's way to a GPU; where there is none it is at least run on the CPU, beside the rest.
     names = [*connectors.selection(device), *connectors.selection("cuda")]
-    found, missing = replay.installed(list(dict.fromkeys(names)), connectors.find)
-    for line in missing:
+    found, missing = replay.installed(list(dict.fromkeys(names)))
+    for line in missing.values():
         print(f"not run: {line}")
-    results = Results()
-    results.replays = list(replay.run(found, list(REPLAYS), device=device))
+    results, stopped = Results(), threading.Event()
+    results.replays = list(replay.run(found, list(REPLAYS), device=device, stopped=stopped))
+    results.interrupted = stopped.is_set()
+    if results.interrupted:
+        found = []
     with open_server() as server:
         plain = [connector for connector in found if connector.bug is None]
         results.cells = round_trips.run(plain, server, device, lambda row: None)

@@ -10,13 +10,14 @@ from kvproof.errors import KvproofError
 from kvproof.faults.servers import Server
 from kvproof.replays.stage import NotOpened, Replay, Stage, Unsupported, stage_for
 from kvproof.results import CellRow, Where
-from kvproof.runner import Returned, verdict_of
+from kvproof.runner import verdict_of
 from kvproof.runner.forks import Forks
 
 SIZES = (4096, 1 << 20, 12_390_400)
 """Bytes in a chunk; the last is 256 tokens of 48.4 KB (facts: 1)."""
 DTYPES = ("bfloat16", "float8_e4m3fn")
 _RULE = Replay("round-trip", "what is read is what was stored", lambda stage: [])
+_KNOWN = [("ab12", 7)]
 _CHUNK = "ab12"
 
 
@@ -57,15 +58,13 @@ def _round_trip(stage: Stage, read: str, dtype: str, size: int) -> tuple[str, st
     place = stage.place(f"{read} {dtype} {size}", chunk_bytes=size, dtype=dtype)
     try:
         with stage.rig(place) as rig:
-            rig.put((_CHUNK, 7))
-            answer, found = rig.read(read, _CHUNK, [(_CHUNK, 7)])
+            rig.put(*_KNOWN)
+            found = rig.read(read, _CHUNK, _KNOWN)
     except NotOpened as error:
         return "fail", str(error)
     except KvproofError as error:
         return "error", str(error)
-    if not isinstance(answer, Returned):
-        return verdict_of(answer), found["outcome"]
-    if found["outcome"] == "hit" and found["exact"] and str(found["holds"]).startswith(_CHUNK):
-        return "pass", f"came back whole in {found['seconds']} s"
-    where = f"first wrong byte: {found['first_wrong']}"
-    return "fail", f"said {found['outcome']}, and the buffer holds {found['holds']} ({where})"
+    if found.own(_KNOWN):
+        return "pass", f"came back whole in {found.seconds} s"
+    verdict = verdict_of(found.answer) if found.ended_the_runner and found.answer is not None else "fail"
+    return verdict, f"{found.outcome}, and the buffer holds {found.holds}"

@@ -11,6 +11,7 @@ from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from kvproof import connectors
 from kvproof.errors import UsageError
 from kvproof.results import Complaint, ReplayRow, is_finding
 
@@ -22,9 +23,10 @@ SHIPPED = Path(__file__).parent
 class KnownReplay:
     """A historic bug that a connector is known to have.
 
-    version: the versions it is true of, a specifier such as "<=0.5.6". reason: what happens, for a person. issue:
-    where it is reported, or why it is not. since: when it was first seen. expiry: after that day the entry is a
-    finding itself. intermittent: the measured rate when the bug does not always show; it may then pass as well.
+    version: the versions it is true of, a specifier such as "<=0.5.6"; "" is every version, also an unknown one.
+    reason: what happens, for a person. issue: where it is reported, or why it is not. since: when it was first seen.
+    expiry: after that day the entry is a finding itself. intermittent: the measured rate when the bug does not always
+    show; it may then pass as well.
     """
 
     connector: str
@@ -36,9 +38,13 @@ class KnownReplay:
     expiry: date | None = None
     intermittent: float | None = None
 
+    def names(self, connector: str, bug: str) -> bool:
+        """Whether the entry speaks of this bug on this connector, in whatever version."""
+        return (self.connector, self.bug) == (connector.partition("==")[0], bug)
+
     def covers(self, row: ReplayRow) -> bool:
         """Whether the entry speaks of this row."""
-        if (self.connector, self.bug) != (row.connector.partition("==")[0], row.bug):
+        if not self.names(row.connector, row.bug):
             return False
         return SpecifierSet(self.version, prereleases=True).contains(row.version)
 
@@ -61,6 +67,8 @@ def load(path: Path = SHIPPED, bugs: Iterable[str] = ()) -> list[KnownReplay]:
     entries = document.get("replay", [])
     if entries and not isinstance(document.get("connector"), str):
         raise UsageError(f"known file {path}: expected a line such as connector = \"lmcache-resp\"")
+    if entries and ":" not in document["connector"] and document["connector"] not in connectors.names():
+        raise UsageError(f"known file {path}: no connector is called {document['connector']!r}")
     names = set(bugs)
     return [_entry(path, document["connector"], number, entry, names) for number, entry in enumerate(entries, 1)]
 
@@ -77,11 +85,14 @@ def _entry(path: Path, connector: str, number: int, entry: Mapping[str, Any], bu
     if bugs and entry["bug"] not in bugs:
         raise UsageError(f"{here}: unknown bug {entry['bug']!r}; expected one of {', '.join(sorted(bugs))}")
     for key in ("since", "expiry"):
-        if key in entry and not isinstance(entry[key], date):
+        if key in entry and type(entry[key]) is not date:
             raise UsageError(f"{here}: {key} must be a date such as 2026-11-29, got {entry[key]!r}")
+    for key in ("version", "reason", "issue"):
+        if not isinstance(entry[key], str):
+            raise UsageError(f"{here}: {key} must be a string, got {entry[key]!r}")
     try:
         SpecifierSet(entry["version"])
-    except (InvalidSpecifier, TypeError) as error:
+    except InvalidSpecifier as error:
         raise UsageError(f"{here}: version must be a specifier such as '<=0.5.6', got {entry['version']!r}") from error
     return KnownReplay(connector=connector, **entry)
 

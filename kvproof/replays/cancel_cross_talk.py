@@ -10,81 +10,100 @@ from typing import Any
 from kvproof.connectors.adapter import Place, Read
 from kvproof.errors import DeadlineExceeded
 from kvproof.faults.families.hold import Hold
-from kvproof.replays.stage import Case, Replay, Rig, Stage, Unsupported, briefly, innermost
-from kvproof.runner import Answer, Hung, Returned, calls
+from kvproof.replays.stage import Case, Found, NotOpened, Replay, Rig, Stage, Unsupported
+from kvproof.runner import calls
 from kvproof.runner.child import Session
 
-_CANCELLED, _NEXT = "ee55", "ff66"
-_KNOWN = [(_CANCELLED, 1), (_NEXT, 2)]
+_GIVEN_UP, _NEXT = "ee55", "ff66"
+_KNOWN = [(_GIVEN_UP, 1), (_NEXT, 2)]
 _RELEASE = "over"
 _PATIENCE = 1.0
 """Seconds after which a connector that cannot cancel is to give a read up."""
-
-Found = tuple[str, dict[str, Any], Answer | None]
-"""The chunk that was asked for, what came, and the answer it came in (None when it could not be asked for)."""
 
 
 def plan(stage: Stage) -> list[Callable[[], Case]]:
     """Give up a read whose reply is held, then read another key, by every read that fills a buffer."""
     if stage.described.abandons == "never":
-        raise Unsupported("a read can neither be cancelled nor timed out")
-    return [partial(_case, stage, read) for read in stage.described.payload_reads()]
+        raise Unsupported('a read can neither be cancelled nor timed out (the adapter declares abandons = "never")')
+    reads = stage.described.payload_reads()
+    if stage.described.abandons == "cancel":
+        reads = tuple(read for read in reads if not read.sync) or reads
+    return [partial(_case, stage, read) for read in reads]
 
 
 def _case(stage: Stage, read: Read) -> Case:
-    name = read.name
-    place = stage.place(name, timeout=_PATIENCE)
-    command, key = _last_request(stage, place, read)
+    place = stage.place(read.name, timeout=_PATIENCE)
+    command, key = _carrier(stage, place, read)
     with stage.rig(place, (Hold(command=command, key=key, until=_RELEASE),)) as rig:
         given_up, held = _give_up(stage, rig, read)
-        reads = [_read_while_held(rig, read, command), _read(rig, read, _NEXT), _read(rig, read, _CANCELLED)]
+        later = [_read_while_held(rig, read, command), rig.read(read.name, _NEXT, _KNOWN)]
+        later.append(rig.read(read.name, _GIVEN_UP, _KNOWN))
         log = rig.proxy.log()
+        alive = rig.trustworthy(stage, None)
+    closed = any(event.direction == "close" and event.by == "client" for event in log)
     evidence: dict[str, Any] = {
         "read": read.name,
         "held": f"the reply to {command} {key}",
-        "given up": briefly(given_up),
-        "then": [f"{chunk}: {found['outcome']}, holds {found['holds']}" for chunk, found, _ in reads],
+        "given up": given_up.words,
+        "then": [f"{found.chunk}: {found.words}" for found in later],
         "wire": [str(event) for event in log if event.did or event.direction == "close"],
+        **next((found.trouble for found in [given_up, *later] if found.trouble), {}),
     }
-    stack = [frame for _, _, answer in reads if isinstance(answer, Hung) for frame in innermost(answer.stacks)]
-    if stack:
-        evidence["stack"] = stack
+    verdict, explain = _judge(stage, read, given_up, held, closed, later)
+    if verdict == "reproduced" and not alive:
+        verdict, explain = "error", f"the server or the proxy did not survive the case ({explain})"
+    return Case(read.name, verdict, explain, evidence)
+
+
+def _judge(
+    stage: Stage, read: Read, given_up: Found, held: bool, closed: bool, later: list[Found]
+) -> tuple[str, str]:
+    name = read.name
     if not held:
-        return Case(name, "not-felt", f"{name}: the reply was never held ({briefly(given_up)})", evidence)
-    for chunk, found, _ in reads:
-        other = _CANCELLED if chunk == _NEXT else _NEXT
-        if found["outcome"] == "hit" and not (found["exact"] and str(found["holds"]).startswith(f"{chunk} ")):
-            whose = "the value of" if str(found["holds"]).startswith(other) else "something else than its own value:"
-            explain = f"after a read of {other} was given up, {name} of {chunk} returned {whose} {found['holds']}"
-            return Case(name, "reproduced", explain, evidence)
-    if isinstance(given_up, Returned) and "before it could be cancelled" in str(given_up.value):
-        return Case(name, "not-felt", f"{name}: {given_up.value}", evidence)
-    if isinstance(given_up, Returned):
-        way = "cancelled" if stage.described.abandons == "cancel" else "timed out"
-        explain = f"{name}: the reply was held, the read {way}, and every later read got its own value or a miss"
-        return Case(name, "absent", explain, evidence)
-    return Case(name, "error", f"{name}: {briefly(given_up)}", evidence)
+        return "not-felt", f"{name}: the reply was never held ({given_up.words})"
+    for found in [given_up, *later]:
+        if found.outcome == "hit" and not found.own(_KNOWN):
+            return "reproduced", (
+                f"while the reply to a {name} of {_GIVEN_UP} was held, it was given up; then "
+                f"{name} of {found.chunk} returned {found.whose}"
+            )
+    if not given_up.returned:
+        return "error", f"{name}: the read whose reply was held was not given up: {given_up.words}"
+    cancels = stage.described.abandons == "cancel"
+    ended = given_up.outcome == "hit" and not closed
+    if ended or (cancels and not given_up.outcome.startswith(f"failed: {calls.CANCELLED}")):
+        return "not-felt", f"{name}: the read was not given up, but ended as {given_up.words}"
+    if not any(found.own(_KNOWN) for found in later):
+        said = "; ".join(f"{found.chunk}: {found.words}" for found in later)
+        return "error", f"{name}: after the read was given up nothing was served any more, so it stays open ({said})"
+    way = "was cancelled" if cancels else "timed out"
+    served = next(found for found in later if found.own(_KNOWN))
+    return "absent", (
+        f"{name}: the reply was held, the read {way}, and no later read got it: {served.chunk} got its own value"
+    )
 
 
-def _last_request(stage: Stage, place: Place, read: Read) -> tuple[str, str]:
+def _carrier(stage: Stage, place: Place, read: Read) -> tuple[str, str]:
     """Store both chunks, read one without a fault, and return the request whose reply carries its payload."""
     with stage.rig(place) as rig:
         rig.put(*_KNOWN)
         before = len(rig.proxy.log())
-        rig.read(read.name, _CANCELLED, _KNOWN)
-        requests = [e for e in rig.proxy.log()[before:] if e.direction == "request" and _CANCELLED in e.key]
-    if not requests:
-        raise Unsupported(f"{read.name} asks for nothing on the wire")
-    return requests[-1].command, requests[-1].key
+        found = rig.control(read.name, _GIVEN_UP, _KNOWN)
+        log = rig.proxy.log()[before:]
+    for event in log:
+        if event.direction == "reply" and _GIVEN_UP in event.key and event.size >= place.chunk_bytes:
+            return event.command, event.key
+    raise NotOpened(f"{read.name}: no reply on the wire carried the payload, although the read said {found.outcome}")
 
 
-def _give_up(stage: Stage, rig: Rig, read: Read) -> tuple[Answer, bool]:
+def _give_up(stage: Stage, rig: Rig, read: Read) -> tuple[Found, bool]:
     """Begin the read, wait until its reply is held, and let it be given up; return how it ended, and if it was held."""
-    cancels = stage.described.abandons == "cancel"
-    function = "kvproof.replays.cancel_cross_talk:inside_cancel" if cancels else "kvproof.runner.calls:read"
-    arguments: dict[str, Any] = {"read": read.name, "chunks": [_CANCELLED]}
     with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(rig.run, function, **arguments)
+        if stage.described.abandons == "cancel":
+            function = "kvproof.replays.cancel_cross_talk:inside_cancel"
+            call = pool.submit(rig.ask, _GIVEN_UP, function, read=read.name, wanted=_GIVEN_UP, known=_KNOWN)
+        else:
+            call = pool.submit(rig.read, read.name, _GIVEN_UP, _KNOWN)
         try:
             rig.proxy.wait("held", deadline=2.0)
             held = True
@@ -97,7 +116,7 @@ def _give_up(stage: Stage, rig: Rig, read: Read) -> tuple[Answer, bool]:
 def _read_while_held(rig: Rig, read: Read, command: str) -> Found:
     """Read the next key; the held reply is let go once its request is seen, or cannot be expected any more."""
     with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(_read, rig, read, _NEXT)
+        call = pool.submit(rig.read, read.name, _NEXT, _KNOWN)
         try:
             rig.proxy.wait(f"request:{command} *{_NEXT}*", deadline=rig.place.timeout)
         except DeadlineExceeded:
@@ -107,18 +126,13 @@ def _read_while_held(rig: Rig, read: Read, command: str) -> Found:
         return call.result()
 
 
-def _read(rig: Rig, read: Read, chunk: str) -> Found:
-    if not rig.runner.usable:
-        return chunk, {"outcome": "not asked: the connector is gone", "holds": "?", "exact": False}, None
-    answer, found = rig.read(read.name, chunk, _KNOWN)
-    return chunk, found, answer
-
-
-def inside_cancel(session: Session, read: str, chunks: list[str]) -> str:
-    """Begin a read and cancel it once the host says so (in the runner); return the connector's own words."""
+def inside_cancel(session: Session, read: str, wanted: str, known: list[tuple[str, int]]) -> list[dict[str, Any]]:
+    """Begin a read and cancel it once the host says so (in the runner); return how it ended and what it left."""
     connector = session.connector
     how = calls.read_named(connector, read)
-    return connector.cancel_read(how, calls.poisoned_items(connector, how, chunks), lambda: session.told("cancel"))
+    [(key, buffer)] = calls.poisoned_items(connector, how, [wanted])
+    ended = connector.cancel_read(how, [(key, buffer)], lambda: session.told("cancel"))
+    return [calls.examined(calls.cancelled(ended), buffer, known, 0.0)]
 
 
 REPLAY = Replay(
@@ -126,3 +140,4 @@ REPLAY = Replay(
     "a command that is cancelled after it was sent leaves its reply on the connection, where the next caller gets it",
     plan,
 )
+

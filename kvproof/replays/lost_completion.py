@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from kvproof.faults.gates import PlaceGone, pause_before
-from kvproof.replays.stage import Case, NotOpened, Replay, Stage, Unsupported, blocked_at, briefly, innermost
-from kvproof.runner import Hung, Raised, Returned, buffers, calls
+from kvproof.replays.stage import Case, NotOpened, Replay, Stage, Unsupported, blocked_at, briefly, trouble
+from kvproof.runner import Answer, Hung, Returned, buffers, calls
 from kvproof.runner.child import Session
 
 WAYS = ("held submission", "paused caller")
@@ -45,29 +45,39 @@ def _case(stage: Stage, index: int, gap: dict[str, str], way: str) -> Case:
     with stage.rig(stage.place(name)) as rig:
         rig.put((_CHUNK, 1))
         answer = rig.run("kvproof.replays.lost_completion:inside", slack=_SLACK, index=index, way=way, chunk=_CHUNK)
+        explained = trouble(answer, rig.runner)
+        alive = rig.trustworthy(stage, _CHUNK)
     notes = {key: value for note in answer.notes for key, value in note.items()}
-    arrived, reached = notes.get("arrived"), bool(notes.get("reached"))
     evidence: dict[str, Any] = {
         "call": gap["call"],
         "way": way,
         "between": [gap["hand_over"], gap["wait"]],
-        "completion": arrived,
+        "completion": notes.get("arrived"),
+        "dropped": notes.get("dropped"),
         "ended": briefly(answer),
+        **explained,
     }
-    places = f"between {gap['hand_over']} and {gap['wait']}"
-    if not arrived or not reached:
+    verdict, explain = _judge(name, gap, answer, notes, alive, explained.get("stack", []))
+    return Case(name, verdict, explain, evidence)
+
+
+def _judge(
+    name: str, gap: dict[str, str], answer: Answer, notes: dict[str, Any], alive: bool, stack: list[str]
+) -> tuple[str, str]:
+    arrived = notes.get("arrived")
+    if not arrived or not notes.get("reached"):
         missing = "the completion never came" if not arrived else "the place was never reached"
-        return Case(name, "not-felt", f"{name}: {missing} ({briefly(answer)})", evidence)
-    if isinstance(answer, Hung):
-        evidence["stack"] = innermost(answer.stacks)
-        where = blocked_at(evidence["stack"])
-        explain = f"{arrived}, {places}; {gap['call']} waits for it for ever in {where}"
-        return Case(name, "reproduced", explain, evidence)
+        return "not-felt", f"{name}: {missing} ({briefly(answer)})"
+    what = f"{arrived}, between {gap['hand_over']} and {gap['wait']}"
     if isinstance(answer, Returned) and answer.value == "hit":
-        return Case(name, "absent", f"{arrived}, {places}; {gap['call']} returned all the same", evidence)
-    if isinstance(answer, Returned) or (isinstance(answer, Raised) and answer.error != "TypeError"):
-        return Case(name, "reproduced", f"{arrived}, {places}; {gap['call']} lost it: {briefly(answer)}", evidence)
-    return Case(name, "error", f"{name}: {briefly(answer)}", evidence)
+        return "absent", f"{what}; {gap['call']} returned all the same"
+    if not notes.get("dropped"):
+        return "error", f"{what}, so it was not lost; but {gap['call']} ended so: {briefly(answer)}"
+    if not alive:
+        return "error", f"the server or the proxy did not survive the case ({what}; {briefly(answer)})"
+    if isinstance(answer, Hung):
+        return "reproduced", f"{what}; {gap['call']} waits for it for ever in {blocked_at(stack)}"
+    return "reproduced", f"{what}; {gap['call']} lost it: {briefly(answer)}"
 
 
 def inside_gaps(session: Session) -> list[dict[str, str]]:
@@ -95,7 +105,9 @@ def inside(session: Session, index: int, way: str, chunk: str) -> str:
     with gap.watch(_ARRIVAL if held else 0.0) as watch:
 
         def tell() -> None:
-            session.note(arrived=watch.arrived(_ARRIVAL), reached=True)
+            arrival = watch.arrived(_ARRIVAL)
+            if arrival is not None:
+                session.note(arrived=arrival.words, dropped=arrival.dropped, reached=True)
 
         if held:
             # The call's own thread stays inside the submission meanwhile, so another one watches.
@@ -114,5 +126,4 @@ REPLAY = Replay(
     "a completion that arrives between submitting an operation and registering its future is dropped; the caller "
     "waits for ever",
     plan,
-    masked=False,
 )

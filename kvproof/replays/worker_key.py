@@ -9,11 +9,12 @@ from functools import partial
 from typing import Any
 
 from kvproof.connectors.adapter import Place, Read
-from kvproof.replays.stage import Case, Replay, Stage, innermost
-from kvproof.runner import Hung
+from kvproof.replays.stage import WRITES, Case, NotOpened, Replay, Stage
 
 WORLD_SIZES = (2, 4)
 _CHUNK = "cc33"
+_KNOWN = [(_CHUNK, 1)]
+_NEITHER = frozenset({"EXPIRE", "PEXPIRE", "TOUCH", "DEL", "UNLINK", "PERSIST"})
 
 
 def plan(stage: Stage) -> list[Callable[[], Case]]:
@@ -31,36 +32,39 @@ def _store(stage: Stage, place: Place) -> list[str]:
     """Store the chunk as worker 0 and return the keys that the connector set on the wire."""
     with stage.rig(place) as rig:
         rig.put((_CHUNK, 1))
-        return sorted({event.key for event in rig.proxy.log() if event.direction == "request" and _CHUNK in event.key})
+        stored = rig.stored(_CHUNK)
+    if not stored:
+        raise NotOpened("storing a chunk as worker 0 said hit, and no key was set on the wire")
+    return stored
 
 
 def _case(stage: Stage, place: Place, worker: int, read: Read, stored: list[str]) -> Case:
     name = f"W={place.world_size} worker {worker} {read.name}"
     with stage.rig(replace(place, rank=worker)) as rig:
-        answer, found = rig.read(read.name, _CHUNK, [(_CHUNK, 1)])
-        requests = [event for event in rig.proxy.log() if event.direction == "request" and _CHUNK in event.key]
-        asked = sorted({event.key for event in requests})
-        evidence: dict[str, Any] = {
-            "world size": place.world_size,
-            "worker": worker,
-            "read": read.name,
-            "stored": stored,
-            "asked": asked,
-            "outcome": found,
-        }
-        if isinstance(answer, Hung):
-            evidence["stack"] = innermost(answer.stacks)
+        found = rig.read(read.name, _CHUNK, _KNOWN)
+        log = rig.proxy.log()
+        alive = rig.trustworthy(stage, None)
+    requests = [event for event in log if event.direction == "request" and _CHUNK in event.key]
+    asked = sorted({event.key for event in requests if event.command not in WRITES | _NEITHER})
+    evidence: dict[str, Any] = {
+        "world size": place.world_size,
+        "worker": worker,
+        "read": read.name,
+        "stored": stored,
+        "asked": asked,
+        "outcome": found.words,
+        **found.trouble,
+    }
     wrong = [key for key in asked if key not in stored]
-    outcome = found["outcome"]
-    if wrong:
+    if found.outcome == "hit" and (found.own(_KNOWN) or not read.payload):
+        return Case(name, "absent", f"{name}: the stored key was asked for and served", evidence)
+    if wrong and alive:
         there = get_close_matches(wrong[0], stored, n=1, cutoff=0.0)[0]
         explain = f"worker {worker} of {place.world_size} asked for {wrong[0]} by {read.name}, and {there} is stored"
-        return Case(name, "reproduced", f"{explain} ({outcome})", evidence)
+        return Case(name, "reproduced", f"{explain} ({found.words})", evidence)
     if not asked:
-        return Case(name, "not-felt", f"{name}: no key was asked for on the wire ({outcome})", evidence)
-    if outcome == "hit" and (found["exact"] or not read.payload):
-        return Case(name, "absent", f"{name}: the stored key was asked for and served", evidence)
-    return Case(name, "error", f"{name}: the stored key was asked for, and the read said {outcome}", evidence)
+        return Case(name, "not-felt", f"{name}: no key was asked for on the wire ({found.words})", evidence)
+    return Case(name, "error", f"{name}: the stored key was asked for, and the read said {found.words}", evidence)
 
 
 REPLAY = Replay(

@@ -29,3 +29,12 @@ def content(buffer: Buffer, known: Iterable[tuple[str, int]]) -> payloads.Conten
     if isinstance(buffer, memoryview):
         return payloads.identify(buffer, known)
     return payloads.identify(memoryview(buffer.cpu().numpy()), known)
+
+
+def cuda() -> str:
+    """Return "yes" when PyTorch can use a CUDA device here, else why not."""
+    try:
+        import torch
+    except ImportError as error:
+        return str(error)
+    return "yes" if torch.cuda.is_available() else "torch.cuda.is_available() is false"

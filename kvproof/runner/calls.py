@@ -6,21 +6,36 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Any
 
-from kvproof.connectors.adapter import Adapter, Endpoint, Failed, Hit, Miss, Outcome, Place, Read
+from kvproof.connectors.adapter import Adapter, Cancelled, Endpoint, Failed, Hit, Miss, Outcome, Place, Read
 from kvproof.faults.spawner import command_of, descendants
 from kvproof.models import payloads
 from kvproof.runner import buffers
 from kvproof.runner.child import Session
 
+CANCELLED = "cancelled"
+"""How the reason begins in the outcome of a read that was cancelled."""
+_LONGEST = 2000
+"""Characters of a reason that are kept."""
+
+
+class AdapterMistake(TypeError):
+    """An adapter returned what none may return; the message is for its author."""
+
 
 def describe(session: Session) -> dict[str, Any]:
     """Return what the adapter declares, as data."""
     adapter = session.adapter_class
+    try:
+        version: str | None = metadata.version(adapter.distribution)
+    except metadata.PackageNotFoundError:
+        version = None
     return {
         "name": adapter.name,
         "distribution": adapter.distribution,
+        "version": version,
         "reads": [{"name": r.name, "payload": r.payload, "batch": r.batch, "sync": r.sync} for r in adapter.reads],
         "capabilities": sorted(adapter.capabilities),
         "truth": adapter.truth,
@@ -29,6 +44,11 @@ def describe(session: Session) -> dict[str, Any]:
         "abandons": adapter.abandons,
         "masks": adapter.masks,
     }
+
+
+def cuda(session: Session) -> str:
+    """Return "yes" when there is a CUDA device for buffers, else why not."""
+    return buffers.cuda()
 
 
 def open(session: Session, place: dict[str, Any], masked: bool = False) -> None:
@@ -47,7 +67,9 @@ def put(session: Session, chunks: Sequence[tuple[str, int]]) -> list[str]:
         (place.key(chunk), buffers.filled(payloads.encode(chunk, version, place.chunk_bytes), place.device))
         for chunk, version in chunks
     ]
-    return [words(outcome) for outcome in connector.put(items)]
+    outcomes = connector.put(items)
+    checked(outcomes, len(items), "put")
+    return [words(outcome) for outcome in outcomes]
 
 
 def read(
@@ -63,8 +85,7 @@ def read(
     begun = time.monotonic()
     outcomes = connector.read(how, items)
     seconds = time.monotonic() - begun
-    if len(outcomes) != len(items):
-        raise AssertionError(f"{read} of {len(items)} chunks returned {len(outcomes)} outcomes")
+    checked(outcomes, len(items), f"read by {read}")
     return [
         examined(outcome, buffer, known, seconds) for outcome, (_, buffer) in zip(outcomes, items, strict=True)
     ]
@@ -109,13 +130,32 @@ def examined(outcome: Outcome, buffer: Any, known: Sequence[tuple[str, int]], se
     }
 
 
+def checked(outcomes: object, chunks: int, what: str) -> None:
+    """Raise AdapterMistake, in words for the adapter's author, unless there is a list with one outcome a chunk."""
+    if not isinstance(outcomes, list) or len(outcomes) != chunks:
+        expected = "expected a list with one outcome a chunk"
+        raise AdapterMistake(f"{what} of {chunks} chunks returned {outcomes!r}; {expected}")
+    for outcome in outcomes:
+        words(outcome)
+
+
+def cancelled(ended: object) -> Outcome:
+    """Return what `Adapter.cancel_read` said as the outcome of its chunk; raises AdapterMistake for anything else."""
+    if isinstance(ended, Cancelled):
+        return Failed(f"{CANCELLED}: {ended.words}")
+    checked(ended, 1, "cancel_read")
+    assert isinstance(ended, list)
+    found: Outcome = ended[0]
+    return found
+
+
 def words(outcome: object) -> str:
-    """Return "hit", "miss" or "failed: reason"; raises TypeError for what is no outcome."""
+    """Return "hit", "miss" or "failed: reason"; raises AdapterMistake for what is no outcome."""
     match outcome:
         case Hit():
             return "hit"
         case Miss():
             return "miss"
         case Failed(reason=reason):
-            return f"failed: {reason}"
-    raise TypeError(f"expected an outcome (Hit, Miss or Failed), got {outcome!r}")
+            return f"failed: {str(reason)[:_LONGEST]}"
+    raise AdapterMistake(f"expected an outcome (Hit(), Miss() or Failed(reason)), got {outcome!r}")

@@ -14,15 +14,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvproof.connectors.adapter import Adapter
+from kvproof.connectors.adapter import Adapter, PayloadRange, Read
 from kvproof.faults.spawner import PR_SET_CHILD_SUBREAPER, prctl
 from kvproof.runner import messages
 
 CHANNEL, STACKS = 200, 201
 """Where the channel and the stacks file lie: above any descriptor that careless code closes or reuses."""
 
+
 BROKEN = 86
 """Exit code of a runner that failed for a reason of ours."""
+
+
+class InvalidAdapter(Exception):
+    """A class that was named as an adapter is none, or declares something that does not fit."""
 
 
 @dataclass
@@ -60,12 +65,39 @@ def adapter_class(target: str) -> type[Adapter]:
     """Return the class that ``module:Class`` or ``module:function(argument)`` names."""
     module, _, name = target.partition(":")
     name, _, argument = name.rstrip(")").partition("(")
-    found = getattr(importlib.import_module(module), name)
+    found = getattr(importlib.import_module(module), name, None)
+    if found is None:
+        raise InvalidAdapter(f"{target}: the module {module} has no {name}")
     if argument:
         found = found(argument)
     if not (isinstance(found, type) and issubclass(found, Adapter)):
-        raise TypeError(f"{target} is not a kvproof.connectors.Adapter")
+        raise InvalidAdapter(f"{target} is no subclass of kvproof.connectors.adapter.Adapter")
+    _check(found)
     return found
+
+
+def _check(adapter: type[Adapter]) -> None:
+    """Raise InvalidAdapter, naming the declaration and what is expected, for the first that does not fit."""
+    name = adapter.__qualname__
+
+    def require(attribute: str, fits: bool, expected: str) -> None:
+        if not fits:
+            raise InvalidAdapter(f"{name}.{attribute} is {getattr(adapter, attribute, None)!r}; expected {expected}")
+
+    for attribute in ("name", "distribution"):
+        value = getattr(adapter, attribute, None)
+        require(attribute, isinstance(value, str) and bool(value), "a string")
+    reads = getattr(adapter, "reads", None)
+    fits = isinstance(reads, tuple) and bool(reads) and all(isinstance(read, Read) for read in reads)
+    require("reads", fits, "a tuple of Read(...), such as (Read(\"get\"),)")
+    require("abandons", adapter.abandons in ("cancel", "timeout", "never"), '"cancel", "timeout" or "never"')
+    require("truth", adapter.truth in ("resp", "directory", "none"), '"resp", "directory" or "none"')
+    devices = adapter.devices
+    fits = isinstance(devices, tuple) and bool(devices) and set(devices) <= {"cpu", "cuda"}
+    require("devices", fits, 'a tuple of "cpu" and "cuda"')
+    require("payload", isinstance(adapter.payload, PayloadRange), "a PayloadRange(...)")
+    for method in ("put", "read", "close", *(["cancel_read"] if adapter.abandons == "cancel" else [])):
+        require(method, getattr(adapter, method) is not getattr(Adapter, method), "a method of its own")
 
 
 def main(target: str) -> None:
@@ -82,26 +114,44 @@ def main(target: str) -> None:
             try:
                 messages.send(channel, _answer(session, message))
             except (TypeError, ValueError) as error:
-                text = f"the call returned what JSON cannot hold: {error}"
-                messages.send(channel, {"raised": [type(error).__qualname__, text, ""]})
+                text = f"the call returned what JSON cannot hold: {text_of(error)}"
+                raised = [type(error).__qualname__, text, ""]
+                messages.send(channel, {"number": message["number"], "raised": raised})
         except OSError:
             break
     os._exit(0)
 
 
 def _answer(session: Session, message: dict[str, Any]) -> dict[str, Any]:
+    number = message["number"]
     try:
         # Found before the watchdog is armed: an import of ours is not the connector's time.
         function = _function(message["call"])
         faulthandler.dump_traceback_later(message["deadline"], file=STACKS)
         try:
-            return {"returned": function(session, **message["arguments"])}
+            return {"number": number, "returned": function(session, **message["arguments"])}
         finally:
             faulthandler.cancel_dump_traceback_later()
             for stream in (sys.stdout, sys.stderr):
                 _flush(stream)
     except BaseException as error:
-        return {"raised": [type(error).__qualname__, str(error)[:4000], traceback.format_exc()[-20000:]]}
+        return {"number": number, "raised": [type(error).__qualname__, text_of(error), trace_of(error)]}
+
+
+def text_of(error: BaseException) -> str:
+    """Return what an exception says, however badly it says it."""
+    try:
+        return str(error)[:4000]
+    except Exception:
+        return "(its text cannot be had: __str__ raises)"
+
+
+def trace_of(error: BaseException) -> str:
+    """Return an exception's traceback, without its text where that raises."""
+    try:
+        return "".join(traceback.format_exception(error))[-20000:]
+    except Exception:
+        return "".join(traceback.format_tb(error.__traceback__))[-20000:]
 
 
 def _function(name: str) -> Callable[..., Any]:

@@ -20,8 +20,18 @@ class Forks:
         """Fork a runner for this connector; raises what `ForkServer.runner` does."""
         return self._server(connector).runner(connector.adapter)
 
+    def alive(self, connector: Connector) -> bool:
+        """Whether the fork server of this connector's runners still lives, so that a dead runner died by itself."""
+        with self._lock:
+            found = self._servers.get(self._key(connector))
+            return found is not None and found.alive
+
+    @staticmethod
+    def _key(connector: Connector) -> tuple[str, str]:
+        return (str(connector.environment or ""), connector.distribution)
+
     def _server(self, connector: Connector) -> ForkServer:
-        key = (str(connector.environment or ""), connector.distribution)
+        key = self._key(connector)
         with self._lock:
             found = self._servers.get(key)
             if found is None or not found.alive:

@@ -14,7 +14,7 @@ import socket
 import sys
 import traceback
 
-from kvproof.faults.spawner import Spawner, arrange, die_with, reset_signals
+from kvproof.faults.spawner import Spawner, arrange, reset_signals
 from kvproof.runner import child
 
 IMPORT_DEADLINE = 60.0
@@ -43,21 +43,14 @@ class ForkServer(Spawner):
         failure = self.imported[target]
         if failure is not None:
             raise CannotImport(f"{target.partition(':')[0]}: {failure}")
-        mine = os.getpid()
-        pid = os.fork()
-        if pid:
-            return pid
-        try:
-            os.setsid()
-            die_with(mine)
-            channel, output, stacks = fds
+        channel, output, stacks = fds
+
+        def serve() -> None:
             arrange({1: output, 2: output, child.CHANNEL: channel, child.STACKS: stacks})
             reset_signals()
             child.main(target)
-        except BaseException:
-            os.write(2, traceback.format_exc().encode())
-        finally:
-            os._exit(child.BROKEN)
+
+        return self.fork(serve, "the runner failed", child.BROKEN)
 
     def _import(self, target: str) -> str | None:
         """Import what the target needs, once; return why it could not be imported, None when it was.
@@ -70,6 +63,8 @@ class ForkServer(Spawner):
             importlib.import_module(module)
             for name in getattr(child.adapter_class(target), "preload", ()):
                 importlib.import_module(name)
+        except child.InvalidAdapter as error:
+            return f"{type(error).__name__}: {error}"
         except BaseException as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             return f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"

@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Any
 
 from kvproof.connectors.adapter import Place
-from kvproof.errors import RunnerFailed
-from kvproof.faults.spawner import command_of, descendants
+from kvproof.errors import RunnerFailed, UsageError
 from kvproof.faults.supervisor import End, Process, SpawnerGone, SpawnerStuck, request, supervisor
 from kvproof.runner import messages
+from kvproof.runner.child import BROKEN, InvalidAdapter
 from kvproof.runner.forkserver import IMPORT_DEADLINE
 
 GRACE = 0.6
@@ -27,6 +27,8 @@ MEMORY_LIMIT = 4 << 30
 """Resident bytes that a runner may reach before it is ended."""
 _KEPT_OUTPUT = 16 * 1024
 _SAMPLE = 0.02
+_FROZEN = 1.0
+"""Seconds without a sample after which we take ourselves to have been stopped, and not the runner to be slow."""
 _DYING = 1.0
 """Seconds within which a process that has closed its socket must be seen to have ended."""
 
@@ -82,13 +84,15 @@ Answer = Returned | Raised | Hung | Died | Grew
 
 
 def verdict_of(answer: Answer) -> str:
-    """Return the verdict of a cell whose last call ended so: pass, fail, hang, crash or leak."""
+    """Return the verdict of a cell whose last call ended so: pass, fail, hang, crash, leak, or error (ours)."""
     match answer:
         case Hung():
             return "hang"
         case Grew():
             return "leak"
         case Died(end=end):
+            if end.exit == BROKEN:
+                return "error"
             return "leak" if end.orphans and end.exit == 0 else "crash"
         case Raised():
             return "fail"
@@ -213,6 +217,11 @@ class ForkServer:
             stacks = self.stacks.wait(GRACE)
             self.close()
             raise ImportHung(target, self.import_deadline, stacks) from error
+        except RunnerFailed as error:
+            invalid = str(error).partition(f"{InvalidAdapter.__name__}: ")[2]
+            if invalid:
+                raise UsageError(invalid) from error
+            raise
 
     def close(self) -> None:
         """End it with all its runners."""
@@ -237,6 +246,7 @@ class Runner:
         self._pipe = output
         self._stacks = stacks
         self._notes: list[dict[str, Any]] = []
+        self._number = 0
         self._usable = True
         channel.setblocking(False)
         os.set_blocking(output, False)
@@ -255,7 +265,8 @@ class Runner:
         if not self._usable:
             raise RunnerFailed("this runner has ended; take a fresh one")
         self._notes = []
-        message = {"call": function, "arguments": arguments, "deadline": deadline}
+        self._number += 1
+        message = {"number": self._number, "call": function, "arguments": arguments, "deadline": deadline}
         try:
             self._channel.setblocking(True)
             messages.send(self._channel, message)
@@ -283,13 +294,22 @@ class Runner:
         poller = select.poll()
         for source in (self._channel.fileno(), self._pipe, self.process.fileno()):
             poller.register(source, select.POLLIN)
+        last = time.monotonic()
         while True:
+            now = time.monotonic()
+            if now - last > _FROZEN:
+                # This process itself did not run, so the runner may not have run either.
+                until += now - last
+            last = now
             ready = dict(poller.poll(1000 * max(0.0, min(_SAMPLE, until - time.monotonic()))))
             if self._pipe in ready and not self._drain():
                 poller.unregister(self._pipe)
             if self._channel.fileno() in ready:
                 self._reader.receive()
-                answer = self._next_answer()
+                try:
+                    answer = self._next_answer()
+                except (ValueError, TypeError, KeyError) as error:
+                    return Died(self.process.close(), f"no stacks: it wrote nonsense into its channel ({error})"[:500])
                 if answer is not None:
                     return answer
             if self._reader.closed or self.process.fileno() in ready:
@@ -303,12 +323,14 @@ class Runner:
     def _next_answer(self) -> Answer | None:
         while (message := self._reader.next()) is not None:
             if "note" in message:
-                self._notes.append(message["note"])
+                self._notes.append(dict(message["note"]))
+            elif message["number"] != self._number:
+                raise ValueError(f"an answer to call {message['number']}, in call {self._number}")
             elif "raised" in message:
-                error, text, trace = message["raised"]
+                error, text, trace = (str(part) for part in message["raised"])
                 return Raised(error, text, trace, self._told())
             else:
-                return Returned(message.get("returned"), self._told())
+                return Returned(message["returned"], self._told())
         return None
 
     def _told(self) -> tuple[dict[str, Any], ...]:
@@ -346,10 +368,6 @@ class Runner:
             if not data:
                 return False
             self.output.add(data)
-
-    def leftovers(self) -> list[str]:
-        """Return the processes that live below the runner."""
-        return [command_of(pid) for pid in descendants(self.process.pid)]
 
     def close(self) -> End:
         """End the process and everything below it; return how it ended. Closing twice is fine."""
