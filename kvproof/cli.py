@@ -22,6 +22,7 @@ from kvproof.errors import KvproofError, UsageError
 
 if TYPE_CHECKING:
     from kvproof.connectors import Connector
+    from kvproof.results import Results
 
 _EPILOG = """exit codes:
   0  all pass, or exactly as the known files say
@@ -91,6 +92,18 @@ def parser() -> argparse.ArgumentParser:
     _add_common(run)
     run.set_defaults(command=_run)
 
+    prove = commands.add_parser("prove", help="prove obligations, ours or those of a protocol of your own")
+    prove.add_argument("what", nargs="*", metavar="ID|GLOB|FILE.py", help="which; all of ours when none is named")
+    prove.add_argument("--list", action="store_true", help="only list them")
+    prove.add_argument("--explain", action="store_true", help="show the witness and every mutant with its trace")
+    prove.add_argument("--smt2", metavar="DIR", type=Path, help="only write the queries as SMT-LIB, with their sha256")
+    prove.add_argument("--second", action="store_true", help="have cvc5 cross-examine every query")
+    prove.add_argument("--seed", type=int, default=0, help="the solver's seed")
+    prove.add_argument("--timeout", type=int, metavar="MS", help="milliseconds for one query (default: 60000)")
+    prove.add_argument("--json", metavar="FILE", type=Path, help="write the results as JSON (- for standard output)")
+    prove.add_argument("--junit", metavar="FILE", type=Path, help="write the results as JUnit XML")
+    prove.set_defaults(command=_prove)
+
     replay = commands.add_parser(
         "replay",
         help="replay one historic bug on one connector",
@@ -131,6 +144,44 @@ def _run(options: argparse.Namespace) -> int:
     return _replayed(options, found, list(REPLAYS), missing)
 
 
+def _prove(options: argparse.Namespace) -> int:
+    from kvproof import prove, report
+    from kvproof.results import Results, check_writable
+
+    for path in (options.json, options.junit):
+        if path is not None:
+            check_writable(path)
+    asked = prove.Asked(tuple(options.what), options.seed, options.timeout, options.second)
+    if options.list:
+        for obligation in prove.selected(asked.patterns):
+            print(f"{obligation.id:32} {obligation.claim}")
+        return 0
+    if options.smt2:
+        print(f"{prove.write_smt2(asked.patterns, options.smt2)} queries in {options.smt2}")
+        return 0
+    results, begun = Results(seed=options.seed), time.monotonic()
+    stopped, progress = threading.Event(), report.Progress(len(prove.selected(asked.patterns)))
+    results.obligations = prove.run(asked, progress.obligation, stopped=stopped)
+    results.interrupted = stopped.is_set()
+    results.seconds = time.monotonic() - begun
+    if str(options.json) != "-":
+        if options.explain:
+            print("\n".join(report.explained(row) for row in results.obligations))
+        print(report.obligations(results), end="", flush=True)
+    _write(options, results)
+    return results.exit_code
+
+
+def _write(options: argparse.Namespace, results: Results) -> None:
+    from kvproof import report
+    from kvproof.results import write_text
+
+    if options.json:
+        results.write(options.json)
+    if options.junit:
+        write_text(options.junit, report.junit(results))
+
+
 def _replay(options: argparse.Namespace) -> int:
     from kvproof.replays import REPLAYS
 
@@ -150,7 +201,7 @@ def _replayed(
 ) -> int:
     from kvproof import known, replay, report
     from kvproof.replays import REPLAYS
-    from kvproof.results import Results, check_writable, write_text
+    from kvproof.results import Results, check_writable
 
     for path in (options.json, options.junit):
         if path is not None:
@@ -175,10 +226,7 @@ def _replayed(
     results.complaints = known.judge(results.replays, entries, date.today())
     if str(options.json) != "-":
         print(report.table(results), end="", flush=True)
-    if options.json:
-        results.write(options.json)
-    if options.junit:
-        write_text(options.junit, report.junit(results))
+    _write(options, results)
     return results.exit_code
 
 

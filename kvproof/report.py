@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from xml.etree import ElementTree
 
 from kvproof.connectors.listing import Entry
-from kvproof.results import INCONCLUSIVE, INTERRUPTED, NEUTRAL, ReplayRow, Results, is_finding
+from kvproof.results import INCONCLUSIVE, INTERRUPTED, NEUTRAL, ObligationRow, ReplayRow, Results, is_finding
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,11 +39,18 @@ class Progress:
         self._stream = stream if stream.isatty() else None
 
     def __call__(self, row: ReplayRow) -> None:
-        """Show that a row is there."""
+        """Show that a replay is done."""
+        self._show(f"{row.bug} on {row.connector}: {row.verdict} ({row.seconds:.1f} s)")
+
+    def obligation(self, row: ObligationRow) -> None:
+        """Show that an obligation is done."""
+        self._show(f"{row.id}: {row.verdict} ({row.seconds:.1f} s)")
+
+    def _show(self, line: str) -> None:
         self._done += 1
         if self._stream is not None:
-            line = f"[{self._done}/{self._total}] {row.bug} on {row.connector}: {row.verdict} ({row.seconds:.1f} s)"
-            self._stream.write(f"\r\x1b[K{line}" if self._done < self._total else "\r\x1b[K")
+            done = f"[{self._done}/{self._total}] {line}"
+            self._stream.write(f"\r\x1b[K{done}" if self._done < self._total else "\r\x1b[K")
             self._stream.flush()
 
 
@@ -99,6 +106,49 @@ def table(results: Results, *, width: int | None = None) -> str:
     return out.getvalue()
 
 
+def obligations(results: Results, *, width: int | None = None) -> str:
+    """Return the table of obligations, the trace of each that is not as it should be, and the sum."""
+    from rich.table import Table
+    from rich.text import Text
+
+    out = io.StringIO()
+    console = _console(out, width)
+    view = Table(title="Proof obligations", title_justify="left", box=None, pad_edge=False)
+    for heading, wrap in (("id", False), ("claim", True), ("verdict", False), ("mutants", False), ("time", False)):
+        view.add_column(heading, no_wrap=not wrap, overflow="fold")
+    for row in results.obligations:
+        refuted = sum(mutant["verdict"] == "refuted" for mutant in row.mutants)
+        style = "green" if row.verdict == "proved" else "yellow" if row.known else "bold red"
+        said = f"{row.verdict}{' (a limit)' if row.known else ''}"
+        count = f"{refuted}/{len(row.mutants)}" if row.mutants else ""
+        view.add_row(row.id, row.claim, Text(said, style), count, f"{row.seconds:.2f} s")
+    console.print(view)
+    for row in results.obligations:
+        if row.verdict != "proved" and not row.known:
+            console.print()
+            console.print(Text(f"{row.id}: {row.verdict}: {printable(row.explain)}", "bold red"))
+            for line in row.trace:
+                console.print(Text(f"  {line}"))
+    console.print()
+    console.print(Text(_closing(results, Counter(row.verdict for row in results.obligations))))
+    return out.getvalue()
+
+
+def explained(row: ObligationRow) -> str:
+    """Return everything there is to say about one obligation, as text."""
+    lines = [f"{row.id}: {row.claim}", f"scope: {row.scope}", f"fragment: {row.fragment}", f"verdict: {row.verdict}"]
+    lines += [f"assumes: {assumption}" for assumption in row.assumes]
+    lines += [f"why: {row.explain}"] if row.explain else []
+    lines += ["", "a witness:", *(f"  {line}" for line in row.witness)]
+    if row.trace:
+        lines += ["", "the counterexample:", *(f"  {line}" for line in row.trace)]
+    for mutant in row.mutants:
+        lines += ["", f"mutant {mutant['id']} ({mutant['says']}): {mutant['verdict']}"]
+        lines += [f"  {line}" for line in mutant["trace"]]
+        lines += [f"  bad, because {mutant['consequence']}"] if mutant["consequence"] else []
+    return "\n".join(lines) + "\n"
+
+
 def _cell(row: ReplayRow | None) -> tuple[str, str]:
     if row is None:
         return "", ""
@@ -126,8 +176,11 @@ def connectors(entries: Sequence[Entry]) -> str:
 
 def closing(results: Results) -> str:
     """Return the last line: how many of what, how long, and the exit code with its reason."""
+    return _closing(results, Counter(row.verdict + (" (known)" if row.known else "") for row in results.replays))
+
+
+def _closing(results: Results, counts: Counter[str]) -> str:
     servers = ", ".join(dict.fromkeys(row.where.server for row in results.replays if row.where.server))
-    counts = Counter(row.verdict + (" (known)" if row.known else "") for row in results.replays)
     sums = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items())) or "nothing was run"
     why = {
         0: "all as expected",
@@ -151,6 +204,14 @@ def junit(results: Results) -> str:
         if tag is not None:
             message = f"{row.verdict}{' (known)' if row.known else ''}: {row.explain}"
             ElementTree.SubElement(case, tag, message=printable(message), type=row.verdict)
+    for claim in results.obligations:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname="obligation", name=claim.id, time=f"{claim.seconds:.3f}"
+        )
+        if claim.verdict != "proved" and not claim.known:
+            tag = "error" if claim.verdict in INCONCLUSIVE else "failure"
+            message = printable(f"{claim.verdict}: {claim.explain}")
+            ElementTree.SubElement(case, tag, message=message, type=claim.verdict)
     for complaint in results.complaints:
         case = ElementTree.SubElement(suite, "testcase", classname=f"known.{complaint.connector}", name=complaint.entry)
         ElementTree.SubElement(case, "failure", message=complaint.problem, type="stale")

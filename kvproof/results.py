@@ -60,6 +60,37 @@ class ReplayRow:
 
 
 @dataclass(slots=True)
+class ObligationRow:
+    """What became of one obligation.
+
+    verdict: proved, refuted, unknown, vacuous, toothless, not-run or error. limit: it is known to be false, so refuted
+    is what is expected. seconds: wall time; slowest: of its slowest query. witness, trace: lines of a run or model.
+    mutants: id, verdict, says, consequence and trace of each. second_solver: what another solver made of the queries.
+    """
+
+    id: str
+    claim: str
+    scope: str
+    fragment: str
+    verdict: str
+    limit: bool
+    seconds: float
+    explain: str
+    assumes: list[str]
+    queries: int
+    slowest: float
+    witness: list[str]
+    trace: list[str]
+    mutants: list[dict[str, Any]]
+    second_solver: dict[str, Any] | None
+
+    @property
+    def known(self) -> bool:
+        """Whether this is a declared limit, refuted as it should be."""
+        return self.limit and self.verdict == "refuted"
+
+
+@dataclass(slots=True)
 class CellRow:
     """One rule under one fault by one read, for one connector.
 
@@ -95,6 +126,7 @@ class Results:
 
     seed: int = 0
     seconds: float = 0.0
+    obligations: list[ObligationRow] = field(default_factory=list)
     replays: list[ReplayRow] = field(default_factory=list)
     cells: list[CellRow] = field(default_factory=list)
     complaints: list[Complaint] = field(default_factory=list)
@@ -103,9 +135,11 @@ class Results:
     @property
     def exit_code(self) -> int:
         """0 all pass or as known, 1 an unlisted finding or a wrong entry, 3 inconclusive or nothing was run."""
-        rows: list[ReplayRow | CellRow] = [*self.replays, *self.cells]
+        rows: list[ObligationRow | ReplayRow | CellRow] = [*self.obligations, *self.replays, *self.cells]
         unlisted = [row.verdict for row in rows if not row.known]
-        if self.complaints or any(is_finding(verdict) for verdict in unlisted):
+        # A limit that was proved after all is as much of a surprise as a claim that was refuted.
+        surprises = any(row.limit and row.verdict == "proved" for row in self.obligations)
+        if self.complaints or surprises or any(is_finding(verdict) for verdict in unlisted):
             return 1
         if self.interrupted or any(verdict in INCONCLUSIVE for verdict in unlisted):
             return 3
@@ -120,13 +154,14 @@ class Results:
             "versions": versions(),
             "seed": self.seed,
             "seconds": round(self.seconds, 3),
-            "obligations": [],
+            "obligations": [asdict(row) for row in self.obligations],
             "replays": [asdict(row) for row in self.replays],
             "cells": [asdict(row) for row in self.cells],
             "complaints": [asdict(complaint) for complaint in self.complaints],
             "summary": {
                 "exit_code": self.exit_code,
                 "interrupted": self.interrupted,
+                "obligations": dict(sorted(Counter(row.verdict for row in self.obligations).items())),
                 "replays": dict(sorted(Counter(row.verdict for row in self.replays).items())),
                 "cells": dict(sorted(Counter(row.verdict for row in self.cells).items())),
             },

@@ -1,0 +1,231 @@
+"""Proving obligations in worker processes, and what becomes of them as data."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvproof.errors import UsageError
+from kvproof.faults.spawner import die_with
+from kvproof.results import INTERRUPTED, ObligationRow
+
+if TYPE_CHECKING:
+    from kvproof.spec.obligation import Obligation
+    from kvproof.spec.prover import Result
+
+WORKERS = 2
+Progress = Callable[[ObligationRow], None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be proved, and how hard: ids, globs and files; seed; milliseconds a query; a second solver or not."""
+
+    patterns: tuple[str, ...] = ()
+    seed: int = 0
+    timeout: int | None = None
+    second: bool = False
+
+
+def run(
+    asked: Asked,
+    progress: Progress = lambda row: None,
+    *,
+    workers: int = WORKERS,
+    stopped: threading.Event | None = None,
+) -> list[ObligationRow]:
+    """Prove everything that is asked for; return one row an obligation, in the order in which they are declared.
+
+    The obligations about one theory are proved in one fresh process, in order: so they share what is common to them,
+    and what the solver shows does not depend on what was proved before. Raises UsageError for a pattern that names
+    nothing and for a file that is no protocol.
+    """
+    groups: dict[str, list[str]] = {}
+    chosen = selected(asked.patterns)
+    for obligation in chosen:
+        groups.setdefault(f"{obligation.theory.__module__}.{obligation.theory.__qualname__}", []).append(obligation.id)
+    work = _Work(asked, progress, stopped or threading.Event())
+    # The largest first, so that the last to end is a small one.
+    ordered = sorted(groups.values(), key=len, reverse=True)
+    with ThreadPoolExecutor(workers, "prover") as pool:
+        try:
+            for group in [pool.submit(work.prove, names) for names in ordered]:
+                group.result()
+        except KeyboardInterrupt:
+            work.stop()
+    return [work.rows.get(each.id) or _not_proved(each, "not-run", INTERRUPTED) for each in chosen]
+
+
+@dataclass
+class _Work:
+    """What the threads that wait for provers share."""
+
+    asked: Asked
+    progress: Progress
+    stopped: threading.Event
+    rows: dict[str, ObligationRow] = field(default_factory=dict)
+    processes: list[Any] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def prove(self, names: list[str]) -> None:
+        """Prove some obligations in a process of their own, which ends with this thread."""
+        context = multiprocessing.get_context("fork")
+        mine, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_prove_all, args=(self.asked, names, theirs, os.getpid()))
+        with self.lock:
+            if self.stopped.is_set():
+                return
+            process.start()
+            self.processes.append(process)
+        theirs.close()
+        left = list(names)
+        try:
+            while left:
+                self.told(mine.recv())
+                left.pop(0)
+        except EOFError:
+            process.join()
+            for name in left if not self.stopped.is_set() else []:
+                explain = f"the process that was to prove it ended with {process.exitcode}"
+                self.told(_not_proved(_one(self.asked, name), "error", explain))
+        finally:
+            process.kill()
+            process.join()
+            mine.close()
+
+    def told(self, row: ObligationRow) -> None:
+        """Take in a row."""
+        with self.lock:
+            self.rows[row.id] = row
+            self.progress(row)
+
+    def stop(self) -> None:
+        """End every prover, and start no more."""
+        with self.lock:
+            self.stopped.set()
+            for process in self.processes:
+                process.kill()
+
+
+def _prove_all(asked: Asked, names: list[str], rows: Connection, parent: int) -> None:
+    from kvproof.spec.prover import hurry
+
+    die_with(parent)
+    hurry()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    for name in names:
+        rows.send(_prove(asked, name))
+
+
+def _not_proved(obligation: Obligation, verdict: str, explain: str) -> ObligationRow:
+    from kvproof.spec.prover import Result
+
+    return _row(Result(obligation, verdict, 0.0, explain), [])
+
+
+def selected(patterns: Sequence[str]) -> list[Obligation]:
+    """Return the obligations that the patterns name; see `spec.library.select`."""
+    from kvproof.spec import library
+
+    return library.select(patterns)
+
+
+def _one(asked: Asked, name: str) -> Obligation:
+    [found] = [obligation for obligation in selected(asked.patterns) if obligation.id == name]
+    return found
+
+
+def _prove(asked: Asked, name: str) -> ObligationRow:
+    """Prove one obligation (in a worker), by name, since formulas do not travel between processes."""
+    from kvproof.spec import second_opinion
+    from kvproof.spec.prover import Effort, prove
+
+    effort = Effort(seed=asked.seed) if asked.timeout is None else Effort(seed=asked.seed, net=asked.timeout)
+    result = prove(_one(asked, name), effort)
+    opinions: list[second_opinion.Opinion] = []
+    if asked.second:
+        opinions = [second_opinion.ask(query.name, query.formulas) for query, _, _ in result.queries]
+    return _row(result, opinions)
+
+
+def _row(result: Result, opinions: Sequence[Any]) -> ObligationRow:
+    from kvproof.spec import second_opinion
+    from kvproof.spec.diagram import diagram
+
+    obligation = result.obligation
+    contradicted = [opinion.query for opinion in opinions if opinion.verdict == "contradicted"]
+    verdict, explain = result.verdict, result.explain
+    if contradicted and verdict == "proved":
+        verdict, explain = "error", f"the second solver found a model of: {', '.join(contradicted)}"
+    second = {
+        "name": "cvc5",
+        "version": second_opinion.available(),
+        "verdict": _sum([opinion.verdict for opinion in opinions]),
+        "seconds": round(sum(opinion.seconds for opinion in opinions), 3),
+        "queries": len(opinions),
+        "unknown": [f"{o.query}{': ' if o.why else ''}{o.why}" for o in opinions if o.verdict == "unknown"],
+    }
+    return ObligationRow(
+        id=obligation.id,
+        claim=obligation.claim,
+        scope=obligation.scope,
+        fragment=obligation.fragment,
+        verdict=verdict,
+        limit=obligation.limit,
+        seconds=round(result.seconds, 3),
+        explain=explain,
+        assumes=list(obligation.assumes),
+        queries=len(result.queries),
+        slowest=round(max((seconds for _, _, seconds in result.queries), default=0.0), 3),
+        witness=diagram(result.witness) if result.witness is not None else [],
+        trace=diagram(result.trace) if result.trace is not None else [],
+        mutants=[
+            {
+                "id": mutant.id,
+                "verdict": mutant.verdict,
+                "says": mutant.says,
+                "consequence": mutant.explain,
+                "trace": diagram(mutant.trace) if mutant.trace is not None else [],
+            }
+            for mutant in result.mutants
+        ],
+        second_solver=second if opinions else None,
+    )
+
+
+def _sum(verdicts: Sequence[str]) -> str:
+    for verdict in ("contradicted", "unknown"):
+        if verdict in verdicts:
+            return verdict
+    return "not-contradicted"
+
+
+def write_smt2(patterns: Sequence[str], directory: Path) -> int:
+    """Write every query of the obligations as SMT-LIB with a file SHA256SUMS beside; return how many there are."""
+    from kvproof.spec import second_opinion
+
+    sums: list[str] = []
+    try:
+        for obligation in selected(patterns):
+            for number, query in enumerate(obligation.queries(obligation.theory()), 1):
+                heading = f"; {obligation.id}: {query.name}; unsat is what is expected"
+                text = f"{heading}\n{second_opinion.smt2(query.formulas)}"
+                name = f"{obligation.id}-{number:03}.smt2"
+                directory.mkdir(parents=True, exist_ok=True)
+                (directory / name).write_text(text)
+                sums.append(f"{hashlib.sha256(text.encode()).hexdigest()}  {name}")
+        (directory / "SHA256SUMS").write_text("\n".join(sums) + "\n")
+    except OSError as error:
+        raise UsageError(f"cannot write to {directory}: {error.strerror}; name another directory") from error
+    return len(sums)

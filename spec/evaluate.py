@@ -1,0 +1,124 @@
+"""Formulas to Python: what is proved symbolically is computed here for a finite number of ranks.
+
+`compiled` turns a formula into a Python function of an *interpretation*: constants by name, functions as dictionaries
+from argument tuples, and the finite domain of each sort that is quantified over. Ranks and integers are Python's
+integers, enumeration values their names, reals fractions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import z3
+
+Value = bool | int | str | Fraction
+Interpretation = Mapping[str, Any]
+
+
+class CannotEvaluate(Exception):
+    """A formula holds something that has no meaning in Python, or asks a function beyond its domain."""
+
+
+@dataclass
+class _Compiler:
+    """Writes one Python expression for one formula; `arguments` are the constants that are passed by position."""
+
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    bound: list[str] = field(default_factory=list)
+    written: dict[tuple[int, int], str] = field(default_factory=dict)
+
+    def write(self, term: z3.ExprRef) -> str:
+        # Bound variables are named by how deep they are, so this is all that the text of a term depends on.
+        key = (term.get_id(), len(self.bound))
+        if key not in self.written:
+            self.written[key] = self._write(term)
+        return self.written[key]
+
+    def _write(self, term: z3.ExprRef) -> str:
+        if z3.is_quantifier(term):
+            return self._quantifier(term)
+        if z3.is_var(term):
+            return str(self.bound[-1 - z3.get_var_index(term)])
+        kind = term.decl().kind()
+        parts = [self.write(child) for child in term.children()]
+        if kind == z3.Z3_OP_UNINTERPRETED:
+            return self._application(term, parts)
+        if kind in _INFIX and len(parts) == 1 and kind == z3.Z3_OP_SUB:
+            return f"(-{parts[0]})"
+        if kind in _INFIX:
+            return f"({f' {_INFIX[kind]} '.join(parts)})"
+        return self._other(term, kind, parts)
+
+    def _other(self, term: z3.ExprRef, kind: int, parts: list[str]) -> str:
+        if kind == z3.Z3_OP_NOT:
+            return f"(not {parts[0]})"
+        if kind == z3.Z3_OP_IMPLIES:
+            return f"((not {parts[0]}) or {parts[1]})"
+        if kind == z3.Z3_OP_ITE:
+            return f"({parts[1]} if {parts[0]} else {parts[2]})"
+        if kind == z3.Z3_OP_DISTINCT:
+            return f"(len({{{', '.join(parts)}}}) == {len(parts)})"
+        if kind == z3.Z3_OP_UMINUS:
+            return f"(-{parts[0]})"
+        if kind == z3.Z3_OP_DIV:
+            return f"(Fraction({parts[0]}) / {parts[1]})"
+        if kind in (z3.Z3_OP_TO_REAL, z3.Z3_OP_TO_INT):
+            return f"(Fraction({parts[0]}))" if kind == z3.Z3_OP_TO_REAL else f"({parts[0]} // 1)"
+        if kind == z3.Z3_OP_TRUE:
+            return "True"
+        if kind == z3.Z3_OP_FALSE:
+            return "False"
+        return repr(value_of(term))
+
+    def _application(self, term: z3.ExprRef, parts: list[str]) -> str:
+        name = term.decl().name()
+        if not parts:
+            return self.arguments.get(name, f"E[{name!r}]")
+        return f"E[{name!r}][{', '.join(parts)},]"
+
+    def _quantifier(self, term: z3.QuantifierRef) -> str:
+        names = [f"v{len(self.bound) + index}" for index in range(term.num_vars())]
+        self.bound += names
+        body = self.write(term.body())
+        del self.bound[len(self.bound) - len(names) :]
+        loops = " ".join(
+            f"for {name} in E[{'#' + term.var_sort(index).name()!r}]" for index, name in enumerate(names)
+        )
+        return f"{'all' if term.is_forall() else 'any'}({body} {loops})"
+
+
+_INFIX = {
+    z3.Z3_OP_AND: "and", z3.Z3_OP_OR: "or", z3.Z3_OP_EQ: "==", z3.Z3_OP_IFF: "==", z3.Z3_OP_XOR: "!=",
+    z3.Z3_OP_LE: "<=", z3.Z3_OP_LT: "<", z3.Z3_OP_GE: ">=", z3.Z3_OP_GT: ">",
+    z3.Z3_OP_ADD: "+", z3.Z3_OP_SUB: "-", z3.Z3_OP_MUL: "*", z3.Z3_OP_IDIV: "//", z3.Z3_OP_MOD: "%",
+}
+
+
+def compiled(term: z3.ExprRef, arguments: Sequence[z3.ExprRef] = ()) -> Callable[..., Any]:
+    """Return the function ``f(interpretation, *arguments)`` that computes the term.
+
+    arguments: constants of the term that are passed by position instead of by name.
+    """
+    names = {str(argument.decl().name()): f"a{index}" for index, argument in enumerate(arguments)}
+    source = f"lambda E{''.join(f', {name}' for name in names.values())}: {_Compiler(names).write(term)}"
+    code = compile(source, "<formula>", "eval")
+    function: Callable[..., Any] = eval(code, {"Fraction": Fraction})
+    return function
+
+
+def value_of(term: z3.ExprRef) -> Value:
+    """Return the Python value of a literal; raises CannotEvaluate for what is none."""
+    if z3.is_true(term) or z3.is_false(term):
+        return bool(z3.is_true(term))
+    if z3.is_int_value(term):
+        return int(term.as_long())
+    if z3.is_rational_value(term):
+        return Fraction(term.numerator_as_long(), term.denominator_as_long())
+    if z3.is_string_value(term):
+        return str(term.as_string())
+    if z3.is_app(term) and term.decl().kind() == z3.Z3_OP_DT_CONSTRUCTOR and term.num_args() == 0:
+        return str(term.decl().name())
+    raise CannotEvaluate(f"{term} is no value")

@@ -1,0 +1,215 @@
+"""load with failures: ranks die, waits expire, and the group that lost a rank has to be rebuilt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import z3
+
+from kvproof.spec.load import Load
+from kvproof.spec.obligation import Always, Mutant, Obligation, Sizes
+from kvproof.spec.system import Step, action
+from kvproof.spec.theory import Bool, Formula, Int, Rank, State, View, exists, forall, put, within
+
+
+class FailingLoad(Load):
+    """The loading protocol in which a rank may die at any time, and a rank that waits may expire and abort the step.
+
+    `called(r)` says that r, done with this step, has entered the first collective of a later one, and `answered(r)`
+    that it has left it. What a dead or aborted rank had entered before stays entered: its peers may still complete it.
+    """
+
+    dead = State(Rank, Bool)
+    aborted = State(Rank, Bool)
+    called = State(Rank, Bool)
+    answered = State(Rank, Bool)
+
+    def init(self, s: View) -> list[Formula]:
+        """Everybody lives, and nobody has given up or gone on."""
+        nothing = forall(Rank, lambda r: z3.Not(z3.Or(s.dead(r), s.aborted(r), s.called(r), s.answered(r))))
+        return [*super().init(s), nothing]
+
+    def present(self, s: View, r: Any) -> Formula:
+        """Rank r lives and is still in the step."""
+        return z3.And(z3.Not(s.dead(r)), z3.Not(s.aborted(r)))
+
+    def waits(self, s: View, r: Any) -> Formula:
+        """Rank r waits in a collective."""
+        return z3.And(self.present(s, r), s.entered(r) == s.left(r) + 1)
+
+    def by(self, s: View, r: Any, step: Step) -> Step:
+        """Return the step as one that only a present rank takes."""
+        return Step(z3.And(self.present(s, r), step.guard), **step.changes)
+
+    @action(r=Rank)
+    def look(self, s: View, r: Any) -> Step:
+        """As in `Load`, by a present rank."""
+        return self.by(s, r, super().look(s, r))
+
+    @action(r=Rank)
+    def enter_exchange(self, s: View, r: Any) -> Step:
+        """As in `Load`, by a present rank."""
+        return self.by(s, r, super().enter_exchange(s, r))
+
+    @action(r=Rank, q=Rank)
+    def leave_exchange(self, s: View, r: Any, q: Any) -> Step:
+        """As in `Load`, by a present rank."""
+        return self.by(s, r, super().leave_exchange(s, r, q))
+
+    @action(r=Rank)
+    def enter_broadcast(self, s: View, r: Any) -> Step:
+        """As in `Load`, by a present rank."""
+        return self.by(s, r, super().enter_broadcast(s, r))
+
+    @action(r=Rank)
+    def leave_broadcast(self, s: View, r: Any) -> Step:
+        """As in `Load`, by a present rank."""
+        return self.by(s, r, super().leave_broadcast(s, r))
+
+    @action(fair=False, r=Rank)
+    def die(self, s: View, r: Any) -> Step:
+        """Rank r dies, anywhere."""
+        return Step(z3.Not(s.dead(r)), dead=put(s.dead, r, True))
+
+    @action(r=Rank)
+    def expire(self, s: View, r: Any) -> Step:
+        """Rank r has waited long enough and aborts the step."""
+        return Step(self.waits(s, r), aborted=put(s.aborted, r, True))
+
+    @action(r=Rank)
+    def call(self, s: View, r: Any) -> Step:
+        """Rank r is done with this step, and enters the first collective of a later one."""
+        ready = z3.And(self.present(s, r), self.done(s, r), z3.Not(s.called(r)))
+        return Step(ready, called=put(s.called, r, True))
+
+    def all_called(self, s: View) -> Formula:
+        """The collective of the later step can take place."""
+        return forall(Rank, lambda p: s.called(p))
+
+    @action(r=Rank)
+    def answer(self, s: View, r: Any) -> Step:
+        """Rank r leaves the first collective of the later step."""
+        ready = z3.And(self.present(s, r), s.called(r), z3.Not(s.answered(r)), self.all_called(s))
+        return Step(ready, answered=put(s.answered, r, True))
+
+    def uses(self, s: View, r: Any, c: Any) -> Formula:
+        """Rank r computes with chunk c."""
+        return z3.And(self.done(s, r), z3.Not(s.aborted(r)), within(0, c, s.agreed(r)))
+
+    def out(self, s: View, r: Any) -> Formula:
+        """Rank r has left the step without being done with it."""
+        return z3.And(z3.Not(self.done(s, r)), z3.Or(s.dead(r), s.aborted(r)))
+
+    def invariant(self, s: View) -> dict[str, Formula]:
+        """As in `Load`; who is aborted is not done, and who is called is."""
+        return {
+            **super().invariant(s),
+            "aborted": forall(Rank, lambda r: z3.Implies(s.aborted(r), s.entered(r) == s.left(r) + 1)),
+            "called": forall(Rank, lambda r: z3.Implies(s.called(r), self.done(s, r))),
+            "answered": forall(Rank, Rank, lambda r, q: z3.Implies(s.answered(r), s.called(q))),
+        }
+
+    def safety(self, s: View) -> dict[str, Formula]:
+        """What is claimed of every reachable state, besides what `Load` claims."""
+        def moves(r: Any) -> Formula:
+            """Rank r can enter or leave a collective."""
+            steps = [self.enter_exchange(s, r), self.enter_broadcast(s, r), self.leave_broadcast(s, r), self.call(s, r)]
+            return z3.Or(*[step.guard for step in steps], exists(Rank, lambda q: self.leave_exchange(s, r, q).guard))
+
+        return {
+            **super().safety(s),
+            "expires": forall(Rank, lambda r: z3.Implies(
+                z3.And(z3.Not(s.dead(r)), z3.Not(s.aborted(r)), s.entered(r) == s.left(r) + 1),
+                self.expire(s, r).guard)),
+            "abort-leaves": forall(Rank, lambda r: z3.Implies(s.aborted(r), z3.Not(moves(r)))),
+            "uses-completed": forall(Rank, Int, lambda r, c: z3.Implies(self.uses(s, r, c), s.held(r, c))),
+            "rebuild": forall(Rank, Rank, lambda r, q: z3.Implies(self.out(s, q), z3.Not(s.answered(r)))),
+            "all-or-none": forall(Rank, Rank, lambda r, q: z3.Implies(
+                z3.And(self.done(s, r), s.agreed(r) >= 1), z3.Not(s.aborted(q)))),
+        }
+
+
+class NoExpiryInExchange(FailingLoad):
+    """Only broadcasts have a timeout."""
+
+    @action(r=Rank)
+    def expire(self, s: View, r: Any) -> Step:
+        """Expire in a broadcast only."""
+        return Step(z3.And(self.waits(s, r), s.left(r) >= 1), aborted=put(s.aborted, r, True))
+
+
+class GoesOnAfterAbort(FailingLoad):
+    """A rank that has given up the exchange still takes its result when that comes after all."""
+
+    @action(r=Rank, q=Rank)
+    def leave_exchange(self, s: View, r: Any, q: Any) -> Step:
+        """Leave it although the step was aborted."""
+        step = Load.leave_exchange(self, s, r, q)
+        return Step(z3.And(z3.Not(s.dead(r)), step.guard), **step.changes)
+
+
+class UsesWhatItHas(FailingLoad):
+    """A rank that aborts computes with the agreed prefix all the same."""
+
+    def uses(self, s: View, r: Any, c: Any) -> Formula:
+        """Use it after an abort too."""
+        return z3.And(s.left(r) >= 1, z3.Or(self.done(s, r), s.aborted(r)), within(0, c, s.agreed(r)))
+
+
+class LiveOnesWillDo(FailingLoad):
+    """The later step's collective takes place among those that are left."""
+
+    def all_called(self, s: View) -> Formula:
+        """Wait for the live ones only."""
+        return forall(Rank, lambda p: z3.Implies(self.present(s, p), s.called(p)))
+
+
+_SCOPE = "all W, all lists of any length, any owner map; ranks die and waits expire anywhere"
+
+
+def _two(theory: Any, s: View) -> Formula:
+    return exists(Rank, Rank, lambda r, q: r != q)
+
+
+def _always(
+    name: str, claim: str, sometimes: Any, *mutants: Mutant, limit: bool = False, sizes: Sizes = ((2, 0), (2, 1))
+) -> Always:
+    return Always(
+        id=f"load.{name}", claim=claim, scope=_SCOPE, theory=FailingLoad, fragment="UFLIA with quantifiers",
+        safety=name, sometimes=sometimes, mutants=mutants, limit=limit, depth=12, sizes=sizes,
+    )
+
+
+OBLIGATIONS: tuple[Obligation, ...] = (
+    _always(
+        "expires", "every rank that waits in a collective can give up waiting",
+        lambda theory, s: z3.And(_two(theory, s), exists(Rank, lambda r: theory.waits(s, r))),
+        Mutant("exchange-without-timeout", "only the broadcasts have a timeout", NoExpiryInExchange,
+               "a rank waits in the exchange for one that died, and nothing ends that"),
+    ),
+    _always(
+        "abort-leaves", "a rank that gives up leaves the step without a further collective",
+        lambda theory, s: z3.And(_two(theory, s), exists(Rank, lambda r: s.aborted(r))),
+        Mutant("goes-on", "a rank that gave up the exchange takes its late result all the same", GoesOnAfterAbort,
+               "it goes on into broadcasts that it has told everybody it would not take part in"),
+    ),
+    _always(
+        "uses-completed", "no rank uses a chunk whose broadcast it has not completed",
+        lambda theory, s: z3.And(_two(theory, s), exists(Rank, Int, lambda r, c: z3.And(
+            within(0, c, s.length(r)), theory.uses(s, r, c)))),
+        Mutant("uses-what-it-has", "after an abort the agreed prefix is used all the same", UsesWhatItHas,
+               "it computes with a buffer that nothing was broadcast into"),
+        sizes=((2, 1),),
+    ),
+    _always(
+        "rebuild", "once a rank has left a step unfinished, no later step of that group completes: it must be rebuilt",
+        lambda theory, s: z3.And(_two(theory, s), exists(Rank, lambda r: s.answered(r))),
+        Mutant("live-ones-will-do", "a later collective waits for the live ranks only", LiveOnesWillDo,
+               "the group goes on without the chunks of a rank that it still counts on"),
+    ),
+    _always(
+        "all-or-none", "all ranks take the whole prefix or none does",
+        lambda theory, s: z3.And(_two(theory, s), theory.finished(s)),
+        limit=True, sizes=((2, 1),),
+    ),
+)

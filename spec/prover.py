@@ -1,0 +1,170 @@
+"""Proving an obligation: a witness, the queries, a counterexample if they fail, and every mutant refuted."""
+
+from __future__ import annotations
+
+import gc
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import z3
+
+from kvproof.spec.obligation import Mutant, Obligation, Query
+from kvproof.spec.search import Model, Run, Undecided, WrongModel, solver
+
+RLIMIT = 20_000_000
+"""Z3's resource units for one query, about 10 s here: a bound that does not depend on the machine's load."""
+NET = 60_000
+"""Milliseconds after which a query is cut off all the same."""
+
+
+@dataclass
+class MutantResult:
+    """What became of a mutant: refuted with its counterexample, or survived, or nobody knows."""
+
+    id: str
+    verdict: str
+    says: str
+    seconds: float = 0.0
+    trace: Model | Run | None = None
+    explain: str = ""
+
+
+@dataclass
+class Result:
+    """What became of an obligation.
+
+    verdict: proved, refuted, unknown, vacuous, toothless, not-run or error. explain: why, in words. trace: the
+    counterexample of a refuted one. queries: the query names with their answers and seconds.
+    """
+
+    obligation: Obligation
+    verdict: str
+    seconds: float
+    explain: str = ""
+    witness: Model | Run | None = None
+    trace: Model | Run | None = None
+    mutants: list[MutantResult] = field(default_factory=list)
+    queries: list[tuple[Query, str, float]] = field(default_factory=list)
+    second: list[tuple[str, str, float]] = field(default_factory=list)
+
+    @property
+    def passes(self) -> bool:
+        """Whether this is as it should be: proved, or refuted for a declared limit."""
+        return self.verdict == ("refuted" if self.obligation.limit else "proved")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard to try: the resource limit of a query, the clock as a safety net (ms), the solver's seed."""
+
+    rlimit: int = RLIMIT
+    net: int = NET
+    seed: int = 0
+
+
+DEFAULT = Effort()
+_witnesses: dict[Any, Model | Run | None] = {}
+_answers: dict[Any, tuple[str, float]] = {}
+
+
+def hurry() -> None:
+    """Leave out what a process that only proves and then ends can do without: a fifth of its time.
+
+    That is collecting garbage, which goes through every term again and again, and the checks of arguments in Z3's own
+    Python, which the tests run with.
+    """
+    gc.disable()
+    z3.z3.Z3_DEBUG = False
+
+
+def prove(obligation: Obligation, effort: Effort = DEFAULT) -> Result:
+    """Prove one obligation; whatever goes wrong becomes a verdict."""
+    begun = time.monotonic()
+    result = Result(obligation, "error", 0.0)
+    try:
+        _prove(obligation, effort, result)
+    except Undecided as error:
+        result.verdict, result.explain = "unknown", str(error)
+    except WrongModel as error:
+        result.verdict, result.explain = "error", str(error)
+    except Exception as error:
+        # A mistake in a formula, or something that cannot be computed: nothing is known, which is never a pass.
+        result.verdict, result.explain = "error", f"{type(error).__name__}: {error}"
+    result.seconds = time.monotonic() - begun
+    return result
+
+
+def _prove(obligation: Obligation, effort: Effort, result: Result) -> None:
+    theory = obligation.theory()
+    key = (obligation.theory, obligation.speaks_of, effort.rlimit)
+    if key not in _witnesses:
+        _witnesses[key] = obligation.witness(theory, effort.rlimit)
+    result.witness = _witnesses[key]
+    if result.witness is None:
+        result.verdict, result.explain = "vacuous", "nothing that the claim speaks of can happen"
+        return
+    failed = _ask(obligation, theory, effort, result)
+    if failed:
+        result.verdict = "unknown"
+        if not any(answer == "sat" for _, answer, _ in result.queries):
+            result.explain = f"the solver gave up on: {', '.join(failed)}"
+            return
+        result.trace = obligation.counterexample(theory, effort.rlimit)
+        if result.trace is not None:
+            result.verdict, result.explain = "refuted", f"{failed[0]} does not hold"
+        else:
+            result.explain = f"not inductive: {', '.join(failed)} (no run from an initial state was found)"
+        return
+    if not obligation.mutants:
+        result.verdict, result.explain = "toothless", "it has no mutants, so nothing shows that it could fail"
+        return
+    result.mutants = [_mutant(obligation, mutant, effort) for mutant in obligation.mutants]
+    result.verdict = "proved"
+    for bad, verdict in (("error", "error"), ("unknown", "unknown"), ("survived", "toothless")):
+        those = [mutant for mutant in result.mutants if mutant.verdict == bad]
+        if those:
+            result.verdict = verdict
+            result.explain = f"mutants {bad}: " + "; ".join(f"{mutant.id} {mutant.explain}" for mutant in those)
+            return
+
+
+def _ask(obligation: Obligation, theory: Any, effort: Effort, result: Result) -> list[str]:
+    failed = []
+    for query in obligation.queries(theory):
+        answer, seconds = _answer(obligation, query, effort)
+        result.queries.append((query, answer, seconds))
+        if answer != "unsat":
+            failed.append(query.name)
+    return failed
+
+
+def _answer(obligation: Obligation, query: Query, effort: Effort) -> tuple[str, float]:
+    """Ask one query; what is shared by all claims about a system (its invariant holds) is asked once a process."""
+    key = (obligation.theory, query.name, effort)
+    if query.shared and key in _answers:
+        return _answers[key]
+    search = solver(effort.rlimit, effort.seed)
+    search.set("timeout", effort.net)
+    search.add(*query.formulas)
+    begun = time.monotonic()
+    answer = (str(search.check()), time.monotonic() - begun)
+    if query.shared:
+        _answers[key] = answer
+    return answer
+
+
+def _mutant(obligation: Obligation, mutant: Mutant, effort: Effort) -> MutantResult:
+    begun = time.monotonic()
+    found = MutantResult(mutant.id, "survived", mutant.says, explain=mutant.consequence)
+    try:
+        found.trace = obligation.counterexample(mutant.theory(), effort.rlimit)
+    except Undecided as error:
+        found.verdict, found.explain = "unknown", str(error)
+    except Exception as error:
+        found.verdict, found.explain = "error", f"{type(error).__name__}: {error}"
+    if found.trace is not None:
+        found.verdict = "refuted"
+    found.seconds = time.monotonic() - begun
+    return found
+

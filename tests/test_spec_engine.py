@@ -1,0 +1,244 @@
+"""The prover's own honesty: what it cannot tell it does not call proved, and what it shows it has computed again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import z3
+
+from kvproof.spec import library
+from kvproof.spec.evaluate import compiled
+from kvproof.spec.obligation import Always, Fact, Mutant, Obligation
+from kvproof.spec.prover import Effort, prove
+from kvproof.spec.system import Concrete, Step, action
+from kvproof.spec.theory import Formula, Int, Rank, Rigid, Theory, View, exists, forall, put, within
+from tests.protocols.turns import OBLIGATIONS, Turns
+
+[ALONE] = OBLIGATIONS
+TURNS = (Path(__file__).parent / "protocols" / "turns.py").read_text()
+assert isinstance(ALONE, Always)
+
+
+def kvproof(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kvproof.cli", "prove", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+class Numbers(Theory):
+    x = Rigid(Int)
+    y = Rigid(Int)
+
+
+def fact(goal: Any, *hypotheses: Any, mutants: tuple[Mutant, ...] = ()) -> Fact:
+    return Fact(
+        id="numbers.claim", claim="a claim", scope="all integers", theory=Numbers, fragment="LIA", mutants=mutants,
+        hypotheses=lambda theory, s: [part(s) for part in hypotheses], goal=lambda theory, s: goal(theory, s),
+        sizes=((1, 3),),
+    )
+
+
+class Changed(Numbers):
+    """A mutant that changes nothing at all."""
+
+
+def test_a_right_protocol_is_proved_with_its_mutant_refuted() -> None:
+    result = prove(ALONE)
+    assert (result.verdict, result.explain) == ("proved", "")
+    [mutant] = result.mutants
+    assert mutant.verdict == "refuted"
+    assert mutant.trace is not None
+    assert (mutant.trace.ranks, len(mutant.trace.actions)) == (2, 2), "not the smallest, shortest run"
+    assert result.witness is not None
+
+
+def test_contradictory_hypotheses_are_vacuous() -> None:
+    result = prove(fact(lambda t, s: s.x == s.y, lambda s: s.x > s.y, lambda s: s.x < s.y))
+    assert result.verdict == "vacuous"
+
+
+def test_a_mutant_that_changes_nothing_makes_it_toothless() -> None:
+    result = prove(fact(lambda t, s: s.x > 0, lambda s: s.x > 1, mutants=(Mutant("same", "nothing", Changed),)))
+    assert result.verdict == "toothless"
+    assert "same" in result.explain
+
+
+def test_without_mutants_it_is_toothless() -> None:
+    assert prove(fact(lambda t, s: s.x > 0, lambda s: s.x > 1)).verdict == "toothless"
+
+
+def test_a_false_claim_is_refuted_with_a_model_and_a_limit_then_passes() -> None:
+    false = fact(lambda t, s: s.x > 1, lambda s: s.x > 0)
+    result = prove(false)
+    assert result.verdict == "refuted"
+    assert result.trace is not None
+    assert not result.passes
+    assert prove(replace(false, limit=True)).passes
+
+
+class WeakTurns(Turns):
+    """The invariant does not say that numbers differ."""
+
+    def invariant(self, s: View) -> dict[str, Formula]:
+        """Too little."""
+        return {name: part for name, part in super().invariant(s).items() if name != "once"}
+
+
+def test_a_too_weak_invariant_is_not_inductive_and_never_refuted() -> None:
+    result = prove(replace(ALONE, theory=WeakTurns, sizes=((1, 2), (2, 2))))
+    assert result.verdict == "unknown"
+    assert result.explain.startswith("not inductive: ")
+    assert result.trace is None
+
+
+def test_a_query_that_is_cut_off_is_unknown() -> None:
+    x, y, z = z3.Ints("x y z")
+    hard = z3.And(x * x * x + y * y * y + z * z * z == 33, x > 10**6)
+    result = prove(fact(lambda t, s: z3.Not(hard), lambda s: s.x == s.x), Effort(net=1, rlimit=0))
+    assert result.verdict == "unknown", result.explain
+
+
+def test_a_model_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvproof.spec import search
+
+    honest = search.Finite.read
+
+    def wrong(self: Any, model: Any, symbol: Any, meaning: Any) -> Any:
+        value = honest(self, model, symbol, meaning)
+        return dict.fromkeys(value, 7) if symbol.name == "drawn" else value
+
+    monkeypatch.setattr(search.Finite, "read", wrong)
+    result = prove(ALONE)
+    assert result.verdict == "error"
+    assert "computed in Python" in result.explain
+
+
+def test_two_runs_give_the_same_trace_to_the_byte() -> None:
+    asked = ("ledger.*", "ownership.*", "tests/protocols/turns.py", "--json", "-")
+    runs = [json.loads(kvproof(*asked).stdout)["obligations"] for _ in range(2)]
+    traces = [[(mutant["id"], mutant["trace"]) for row in run for mutant in row["mutants"]] for run in runs]
+    assert len(traces[0]) > 10
+    assert traces[0] == traces[1]
+
+
+class EntersTwice(Turns):
+    """One conjunct of a guard is gone."""
+
+    @action(r=Rank)
+    def draw(self, s: View, r: Any) -> Step:
+        """Draw although one has a number."""
+        return Step(z3.BoolVal(True), drawn=put(s.drawn, r, s.next), next=s.next + 1)
+
+
+def test_what_is_allowed_is_compiled_from_the_formulas_that_are_proved() -> None:
+    begin = {"drawn": {(0,): 0, (1,): 0}, "next": 1, "served": 1}
+    drawn = {"drawn": {(0,): 1, (1,): 0}, "next": 2, "served": 1}
+    again = {"drawn": {(0,): 2, (1,): 0}, "next": 3, "served": 1}
+    right, flipped = Concrete(Turns(), 2, 3), Concrete(EntersTwice(), 2, 3)
+    assert right.allows("draw", (0,), {}, begin, drawn)
+    assert not right.allows("draw", (1,), {}, begin, drawn), "another rank's step"
+    assert not right.allows("draw", (0,), {}, begin, {**drawn, "served": 2}), "something else changed as well"
+    assert not right.allows("draw", (0,), {}, drawn, again)
+    assert flipped.allows("draw", (0,), {}, drawn, again), "a flipped conjunct changes nothing"
+
+
+def test_the_steps_of_the_spec_are_those_that_its_formulas_allow() -> None:
+    concrete = Concrete(Turns(), 2, 3)
+    begin = {"drawn": {(0,): 0, (1,): 0}, "next": 1, "served": 1}
+    seen, todo = set(), [begin]
+    while todo:
+        state = todo.pop()
+        key = json.dumps({name: str(value) for name, value in state.items()})
+        if key not in seen:
+            seen.add(key)
+            todo += [after for _, _, after in concrete.steps({}, state)]
+    assert len(seen) == 10, "not the states that one counts by hand: 1 + 2 + 2 + 2 + 2 + 1"
+
+
+def test_evaluation_agrees_with_the_solver() -> None:
+    class World(Theory):
+        n = Rigid(Int)
+        owner = Rigid(Int, Rank)
+        weight = Rigid(Rank, Int)
+
+    s = World().view()
+    formula = forall(Rank, lambda r: exists(Int, lambda c: z3.And(within(0, c, s.n), s.owner(c) == r, s.weight(r) > c)))
+    meaning = {"n": 2, "owner": {(0,): 0, (1,): 1, (2,): 0}, "weight": {(0,): 1, (1,): 2}}
+    domains = {"#Rank": range(2), "#Int": range(3)}
+    assert compiled(formula)({**domains, **meaning}) is True
+    assert compiled(formula)({**domains, **meaning, "weight": {(0,): 1, (1,): 1}}) is False
+
+
+def test_a_file_of_somebody_elses_is_proved() -> None:
+    done = kvproof("tests/protocols/turns.py", "--explain")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "mutant same-number (the number is read and not counted up): refuted" in done.stdout
+    assert "bad, because both are inside" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("class (", "line 1: invalid syntax"),
+        ("x = 1\n", "no system there"),
+        ("import nowhere\n", "cannot be imported: ModuleNotFoundError"),
+        (TURNS.replace("s.drawn(r) == 0, drawn=put", "s.drwan(r) == 0, drawn=put"),
+         "action draw of Turns: there is no state or symbol 'drwan'"),
+        (TURNS.replace("drawn=put(s.drawn, r, -1)", "darwn=put(s.drawn, r, -1)"),
+         "action leave of Turns: there is no state or symbol 'darwn'"),
+    ],
+)
+def test_a_file_that_is_no_protocol_is_one_clear_line(text: str, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "protocol.py"
+    path.write_text(text)
+    done = kvproof(str(path))
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert expected in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+@pytest.mark.parametrize("name", ["load.no-skp", "nowhere.py", "x.*"])
+def test_an_unknown_obligation_is_one_clear_line(name: str) -> None:
+    done = kvproof(name)
+    assert done.returncode == 2, done.stdout
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_protocol_without_mutants_cannot_exit_0(tmp_path: Path) -> None:
+    path = tmp_path / "bare.py"
+    path.write_text(TURNS[: TURNS.index("class SameNumber")])
+    done = kvproof(str(path))
+    assert done.returncode == 1, done.stdout
+    assert "toothless" in done.stdout
+
+
+def test_a_timeout_is_unknown_and_exits_with_3() -> None:
+    done = kvproof("load.agree", "--timeout", "1", "--json", "-")
+    [row] = json.loads(done.stdout)["obligations"]
+    assert row["verdict"] in ("unknown", "proved"), row
+    hard = Path("tests/protocols/hard.py")
+    done = kvproof(str(hard), "--timeout", "1")
+    assert done.returncode == 3, done.stdout
+    assert "unknown" in done.stdout
+
+
+def test_the_obligations_are_listed_and_written_as_smt_lib(tmp_path: Path) -> None:
+    assert "load.no-skip" in kvproof("load.*", "--list").stdout
+    done = kvproof("load.agree", "--smt2", str(tmp_path / "queries"))
+    assert done.returncode == 0, done.stderr
+    sums = (tmp_path / "queries" / "SHA256SUMS").read_text().splitlines()
+    assert len(sums) == len(list((tmp_path / "queries").glob("*.smt2"))) == 85
+
+
+def test_our_obligations_have_ids_of_their_own_and_say_their_scope() -> None:
+    for obligation in library.obligations():
+        assert isinstance(obligation, Obligation)
+        assert obligation.scope, obligation.id
+        assert obligation.mutants or obligation.limit, f"{obligation.id} has no mutants"
+
+
