@@ -87,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"kvproof {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="replay the historic bugs on every connector that is installed")
+    run = commands.add_parser("run", help="prove, and replay the historic bugs on every connector that is installed")
     run.add_argument("-c", "--connector", action="append", metavar="NAME", help="only these; may be repeated")
     _add_common(run)
     run.set_defaults(command=_run)
@@ -141,7 +141,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.connector:
         return _replayed(options, _found(options), list(REPLAYS))
     found, missing = replay.installed(connectors.selection(options.device))
-    return _replayed(options, found, list(REPLAYS), missing)
+    return _replayed(options, found, list(REPLAYS), missing, proofs=True)
 
 
 def _prove(options: argparse.Namespace) -> int:
@@ -197,9 +197,15 @@ def _found(options: argparse.Namespace) -> list[Connector]:
 
 
 def _replayed(
-    options: argparse.Namespace, found: list[Connector], bugs: list[str], missing: Mapping[str, str] | None = None
+    options: argparse.Namespace,
+    found: list[Connector],
+    bugs: list[str],
+    missing: Mapping[str, str] | None = None,
+    *,
+    proofs: bool = False,
 ) -> int:
-    from kvproof import known, replay, report
+    """Prove, if that is asked for, then replay; show and write what was found."""
+    from kvproof import known, prove, replay, report
     from kvproof.replays import REPLAYS
     from kvproof.results import Results, check_writable
 
@@ -208,10 +214,13 @@ def _replayed(
             check_writable(path)
     entries = known.load(options.known or known.SHIPPED, bugs=REPLAYS)
     results, begun, stopped = Results(), time.monotonic(), threading.Event()
+    if proofs:
+        progress = report.Progress(len(prove.selected(())))
+        results.obligations = prove.run(prove.Asked(), progress.obligation, stopped=stopped)
     progress = report.Progress(len(found) * len(bugs))
     results.replays = list(
         replay.run(
-            found,
+            [] if stopped.is_set() else found,
             bugs,
             server=options.server,
             device=options.device,
@@ -225,7 +234,7 @@ def _replayed(
     results.seconds = time.monotonic() - begun
     results.complaints = known.judge(results.replays, entries, date.today())
     if str(options.json) != "-":
-        print(report.table(results), end="", flush=True)
+        print(report.proofs(results) + report.table(results), end="", flush=True)
     _write(options, results)
     return results.exit_code
 

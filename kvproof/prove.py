@@ -19,8 +19,9 @@ from kvproof.faults.spawner import die_with
 from kvproof.results import INTERRUPTED, ObligationRow
 
 if TYPE_CHECKING:
-    from kvproof.spec.obligation import Obligation
+    from kvproof.spec.obligation import Obligation, Query
     from kvproof.spec.prover import Result
+    from kvproof.spec.second_opinion import Opinion
 
 WORKERS = 2
 Progress = Callable[[ObligationRow], None]
@@ -148,18 +149,32 @@ def _one(asked: Asked, name: str) -> Obligation:
 
 def _prove(asked: Asked, name: str) -> ObligationRow:
     """Prove one obligation (in a worker), by name, since formulas do not travel between processes."""
-    from kvproof.spec import second_opinion
     from kvproof.spec.prover import Effort, prove
 
     effort = Effort(seed=asked.seed) if asked.timeout is None else Effort(seed=asked.seed, net=asked.timeout)
     result = prove(_one(asked, name), effort)
-    opinions: list[second_opinion.Opinion] = []
+    opinions: list[Opinion] = []
     if asked.second:
-        opinions = [second_opinion.ask(query.name, query.formulas) for query, _, _ in result.queries]
+        opinions = [_opinion(result.obligation, query) for query, _, _ in result.queries]
     return _row(result, opinions)
 
 
-def _row(result: Result, opinions: Sequence[Any]) -> ObligationRow:
+def _opinion(obligation: Obligation, query: Query) -> Opinion:
+    """Ask the second solver; what is shared by all claims about a system is asked once a process."""
+    from kvproof.spec import second_opinion
+
+    if not query.shared:
+        return second_opinion.ask(query.name, query.formulas)
+    key = (obligation.theory, query.name)
+    if key not in _opinions:
+        _opinions[key] = second_opinion.ask(query.name, query.formulas)
+    return _opinions[key]
+
+
+_opinions: dict[tuple[Any, str], Opinion] = {}
+
+
+def _row(result: Result, opinions: Sequence[Opinion]) -> ObligationRow:
     from kvproof.spec import second_opinion
     from kvproof.spec.diagram import diagram
 

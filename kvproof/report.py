@@ -134,6 +134,17 @@ def obligations(results: Results, *, width: int | None = None) -> str:
     return out.getvalue()
 
 
+def proofs(results: Results) -> str:
+    """Return one line for the obligations when all are as they should be, else their table; nothing without any."""
+    rows = results.obligations
+    if not rows:
+        return ""
+    if not all(row.verdict == "proved" or row.known for row in rows):
+        return obligations(results) + "\n"
+    limits, mutants = sum(row.known for row in rows), sum(len(row.mutants) for row in rows)
+    return f"Proof obligations: {len(rows) - limits} proved, {limits} limits, {mutants} mutants refuted\n\n"
+
+
 def explained(row: ObligationRow) -> str:
     """Return everything there is to say about one obligation, as text."""
     lines = [f"{row.id}: {row.claim}", f"scope: {row.scope}", f"fragment: {row.fragment}", f"verdict: {row.verdict}"]

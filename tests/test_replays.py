@@ -73,6 +73,12 @@ def test_every_verdict_is_as_it_is_known_to_be(whole: dict[str, Any]) -> None:
     assert whole["complaints"] == []
 
 
+def test_a_whole_run_proves_as_well(whole: dict[str, Any]) -> None:
+    assert {row["verdict"] for row in whole["obligations"] if not row["limit"]} == {"proved"}
+    assert {row["verdict"] for row in whole["obligations"] if row["limit"]} == {"refuted"}
+    assert "Proof obligations: 78 proved, 3 limits" in whole["done"].stdout
+
+
 def test_a_lost_completion_is_explained_by_the_two_places_and_the_blocked_caller(whole: dict[str, Any]) -> None:
     found = row(whole, "lmcache-resp", "lost-completion")
     for case in found["evidence"]:

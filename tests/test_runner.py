@@ -61,7 +61,7 @@ def test_a_hostile_call_gets_its_verdict_in_time_with_stacks(
     forks: ForkServer, name: str, verdict: str, evidence: str
 ) -> None:
     with opened(forks, name) as runner:
-        runner.memory_limit = 512 << 20
+        runner.memory_limit = 128 << 20
         begun = time.monotonic()
         answer = runner.call("kvproof.runner.calls:read", DEADLINE, **READ)
         took = time.monotonic() - begun
