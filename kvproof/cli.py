@@ -99,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
     prove.add_argument("--smt2", metavar="DIR", type=Path, help="only write the queries as SMT-LIB, with their sha256")
     prove.add_argument("--second", action="store_true", help="have cvc5 cross-examine every query")
     prove.add_argument("--seed", type=int, default=0, help="the solver's seed")
-    prove.add_argument("--timeout", type=int, metavar="MS", help="milliseconds for one query (default: 60000)")
+    prove.add_argument("--timeout", type=_positive, metavar="MS", help="milliseconds for one query (default: 60000)")
     prove.add_argument("--json", metavar="FILE", type=Path, help="write the results as JSON (- for standard output)")
     prove.add_argument("--junit", metavar="FILE", type=Path, help="write the results as JUnit XML")
     prove.set_defaults(command=_prove)
@@ -124,6 +124,12 @@ def parser() -> argparse.ArgumentParser:
     listing.add_argument("--json", metavar="FILE", type=Path, help="write the list as JSON (- for standard output)")
     listing.set_defaults(command=_connectors)
     return top
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number of milliseconds from 1 on, got {text!r}")
+    return int(text)
 
 
 def _add_common(command: argparse.ArgumentParser) -> None:

@@ -234,7 +234,9 @@ def write_smt2(patterns: Sequence[str], directory: Path) -> int:
     try:
         for obligation in selected(patterns):
             for number, query in enumerate(obligation.queries(obligation.theory()), 1):
-                heading = f"; {obligation.id}: {query.name}; unsat is what is expected"
+                limit = "a limit, so one of its queries is sat"
+                expected = limit if obligation.limit else "unsat is what is expected"
+                heading = f"; {obligation.id}: {query.name}; {expected}"
                 text = f"{heading}\n{second_opinion.smt2(query.formulas)}"
                 name = f"{obligation.id}-{number:03}.smt2"
                 directory.mkdir(parents=True, exist_ok=True)

@@ -52,7 +52,11 @@ def select(patterns: Sequence[str]) -> list[Obligation]:
             near = difflib.get_close_matches(pattern, [obligation.id for obligation in ours], n=3, cutoff=0.3)
             raise UsageError(f"no obligation is called {pattern!r}; the nearest are {', '.join(near) or 'none'}")
         chosen += found
-    return list({obligation.id: obligation for obligation in chosen}.values())
+    by_id: dict[str, Obligation] = {}
+    for obligation in chosen:
+        if by_id.setdefault(obligation.id, obligation) is not obligation:
+            raise UsageError(f"two different obligations are called {obligation.id!r}; give each an id of its own")
+    return list(by_id.values())
 
 
 def of_file(path: Path) -> list[Obligation]:
@@ -61,7 +65,10 @@ def of_file(path: Path) -> list[Obligation]:
     Raises UsageError, in one line, for a file that cannot be imported, has no system, or mentions an unknown symbol.
     """
     module = _import(path)
-    found = list(getattr(module, "OBLIGATIONS", ()))
+    declared = getattr(module, "OBLIGATIONS", ())
+    if not isinstance(declared, (list, tuple)):
+        raise UsageError(f"{path}: OBLIGATIONS is {declared!r}; expected a tuple of obligations")
+    found = list(declared)
     systems = [
         value for value in vars(module).values()
         if inspect.isclass(value) and issubclass(value, System) and value.__module__ == module.__name__
@@ -90,7 +97,7 @@ def _import(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except SyntaxError as error:
         raise UsageError(f"{path}: line {error.lineno}: {error.msg}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
     return module
 

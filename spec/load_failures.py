@@ -34,8 +34,9 @@ class FailingLoad(Load):
         return z3.And(z3.Not(s.dead(r)), z3.Not(s.aborted(r)))
 
     def waits(self, s: View, r: Any) -> Formula:
-        """Rank r waits in a collective."""
-        return z3.And(self.present(s, r), s.entered(r) == s.left(r) + 1)
+        """Rank r waits in a collective, of this step or of the later one."""
+        later = z3.And(s.called(r), z3.Not(s.answered(r)))
+        return z3.And(self.present(s, r), z3.Or(s.entered(r) == s.left(r) + 1, later))
 
     def by(self, s: View, r: Any, step: Step) -> Step:
         """Return the step as one that only a present rank takes."""
@@ -101,10 +102,11 @@ class FailingLoad(Load):
         return z3.And(z3.Not(self.done(s, r)), z3.Or(s.dead(r), s.aborted(r)))
 
     def invariant(self, s: View) -> dict[str, Formula]:
-        """As in `Load`; who is aborted is not done, and who is called is."""
+        """As in `Load`; who is aborted was waiting, in this step or in the later one, which only the done enter."""
         return {
             **super().invariant(s),
-            "aborted": forall(Rank, lambda r: z3.Implies(s.aborted(r), s.entered(r) == s.left(r) + 1)),
+            "aborted": forall(Rank, lambda r: z3.Implies(
+                s.aborted(r), z3.Or(s.entered(r) == s.left(r) + 1, s.called(r)))),
             "called": forall(Rank, lambda r: z3.Implies(s.called(r), self.done(s, r))),
             "answered": forall(Rank, Rank, lambda r, q: z3.Implies(s.answered(r), s.called(q))),
         }
@@ -113,19 +115,21 @@ class FailingLoad(Load):
         """What is claimed of every reachable state, besides what `Load` claims."""
         def moves(r: Any) -> Formula:
             """Rank r can enter or leave a collective."""
-            steps = [self.enter_exchange(s, r), self.enter_broadcast(s, r), self.leave_broadcast(s, r), self.call(s, r)]
+            steps = [self.enter_exchange(s, r), self.enter_broadcast(s, r), self.leave_broadcast(s, r), self.call(s, r),
+                     self.answer(s, r)]
             return z3.Or(*[step.guard for step in steps], exists(Rank, lambda q: self.leave_exchange(s, r, q).guard))
 
         return {
             **super().safety(s),
             "expires": forall(Rank, lambda r: z3.Implies(
-                z3.And(z3.Not(s.dead(r)), z3.Not(s.aborted(r)), s.entered(r) == s.left(r) + 1),
+                z3.And(z3.Not(s.dead(r)), z3.Not(s.aborted(r)), z3.Or(
+                    s.entered(r) == s.left(r) + 1, z3.And(s.called(r), z3.Not(s.answered(r))))),
                 self.expire(s, r).guard)),
             "abort-leaves": forall(Rank, lambda r: z3.Implies(s.aborted(r), z3.Not(moves(r)))),
             "uses-completed": forall(Rank, Int, lambda r, c: z3.Implies(self.uses(s, r, c), s.held(r, c))),
             "rebuild": forall(Rank, Rank, lambda r, q: z3.Implies(self.out(s, q), z3.Not(s.answered(r)))),
             "all-or-none": forall(Rank, Rank, lambda r, q: z3.Implies(
-                z3.And(self.done(s, r), s.agreed(r) >= 1), z3.Not(s.aborted(q)))),
+                z3.And(self.done(s, r), s.agreed(r) >= 1), z3.Not(z3.And(s.aborted(q), z3.Not(self.done(s, q)))))),
         }
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import z3
 
-from kvproof.spec.obligation import Mutant, Obligation, Query
+from kvproof.spec.obligation import Fact, Mutant, Obligation, Query
 from kvproof.spec.search import Model, Run, Undecided, WrongModel, solver
 
 RLIMIT = 20_000_000
@@ -64,6 +65,9 @@ class Effort:
 
 
 DEFAULT = Effort()
+_CONSISTENCY = 100_000
+"""Resource units for the question whether formulas contradict each other, which a contradiction answers at once."""
+_checked: dict[Any, str] = {}
 _witnesses: dict[Any, Model | Run | None] = {}
 _answers: dict[Any, tuple[str, float]] = {}
 
@@ -104,7 +108,14 @@ def _prove(obligation: Obligation, effort: Effort, result: Result) -> None:
     if result.witness is None:
         result.verdict, result.explain = "vacuous", "nothing that the claim speaks of can happen"
         return
+    dead = _contradictory(obligation, theory)
+    if dead:
+        result.verdict, result.explain = "vacuous", f"contradictory for all integers and ranks: {dead}"
+        return
     failed = _ask(obligation, theory, effort, result)
+    if not result.queries:
+        result.verdict, result.explain = "error", "it asks nothing, so nothing is proved"
+        return
     if failed:
         result.verdict = "unknown"
         if not any(answer == "sat" for _, answer, _ in result.queries):
@@ -127,6 +138,37 @@ def _prove(obligation: Obligation, effort: Effort, result: Result) -> None:
             result.verdict = verdict
             result.explain = f"mutants {bad}: " + "; ".join(f"{mutant.id} {mutant.explain}" for mutant in those)
             return
+
+
+def _contradictory(obligation: Obligation, theory: Any) -> str:
+    """Return what can be said of no world at all, and would make every proof true; "" when nothing was found.
+
+    A witness is a finite world, in which "for all integers" says less than in the proofs; so the same formulas are
+    asked again as the proofs have them. That the solver gives up here is no answer and no harm.
+    """
+    key = (obligation.theory, obligation.speaks_of if isinstance(obligation, Fact) else None)
+    if key not in _checked:
+        _checked[key] = ""
+        for name, formulas in _hypotheses(obligation, theory):
+            search = solver(_CONSISTENCY)
+            search.add(*formulas)
+            if search.check() == z3.unsat:
+                _checked[key] = name
+                break
+    return _checked[key]
+
+
+def _hypotheses(obligation: Obligation, theory: Any) -> Iterator[tuple[str, list[Any]]]:
+    s = theory.view()
+    axioms = theory.axioms(s)
+    if isinstance(obligation, Fact):
+        yield "axioms and hypotheses", [*axioms, *obligation.hypotheses(theory, s)]
+        return
+    yield "axioms and init", [*axioms, *theory.init(s)]
+    invariant = list(theory.invariant(s).values())
+    yield "invariant and finite", [*axioms, *invariant, *theory.finite(s)]
+    for act in theory.actions():
+        yield f"the guard of {act.name}", [*axioms, *invariant, act.step(theory, s, act.constants()).guard]
 
 
 def _ask(obligation: Obligation, theory: Any, effort: Effort, result: Result) -> list[str]:

@@ -93,7 +93,7 @@ class Finite:
 
     def __post_init__(self) -> None:
         """Name the ranks."""
-        self.named = [z3.Const(f"rank{index}", Rank) for index in range(self.ranks)]
+        self.named = [z3.Const(f"#rank{index}", Rank) for index in range(self.ranks)]
         self._seen: dict[int, z3.ExprRef] = {}
         self._kept: list[z3.ExprRef] = []
 

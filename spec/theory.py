@@ -42,6 +42,7 @@ class Universe(Protocol):
         """Return the elements of a sort as terms, none for a sort that is not finite."""
 
 
+_depth: ContextVar[int] = ContextVar("depth", default=0)
 _universe: ContextVar[Universe | None] = ContextVar("universe", default=None)
 
 
@@ -95,8 +96,14 @@ def _bound(sorts: Sequence[z3.SortRef], body: Callable[..., Term]) -> tuple[list
     names = list(inspect.signature(body).parameters)
     if len(names) != len(sorts):
         raise TypeError(f"{len(sorts)} sorts for the variables {', '.join(names)}")
-    variables = [z3.Const(name, sort) for name, sort in zip(names, sorts, strict=True)]
-    return variables, as_formula(body(*variables))
+    depth = _depth.get()
+    # A name of its own at each depth, or a helper that uses the same letter would capture the variable of its caller.
+    variables = [z3.Const(f"{name}!{depth}", sort) for name, sort in zip(names, sorts, strict=True)]
+    token = _depth.set(depth + 1)
+    try:
+        return variables, as_formula(body(*variables))
+    finally:
+        _depth.reset(token)
 
 
 def as_formula(value: Term) -> Formula:

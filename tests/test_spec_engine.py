@@ -242,3 +242,44 @@ def test_our_obligations_have_ids_of_their_own_and_say_their_scope() -> None:
         assert obligation.mutants or obligation.limit, f"{obligation.id} has no mutants"
 
 
+class Bounded(Turns):
+    """An axiom that is true of the integers in a finite world, and of no others."""
+
+    def axioms(self, s: View) -> list[Formula]:
+        """There is a largest integer."""
+        return [exists(Int, lambda m: forall(Int, lambda k: k <= m))]
+
+
+def test_what_only_a_finite_world_satisfies_is_vacuous() -> None:
+    result = prove(replace(ALONE, theory=Bounded, id="bounded.alone"))
+    assert result.verdict == "vacuous", result.explain
+    assert "axioms and init" in result.explain
+
+
+def test_a_helper_does_not_capture_its_callers_variable() -> None:
+    knows = z3.Function("knows", Rank, Rank, z3.BoolSort())
+
+    def everybody(x: Any) -> Formula:
+        return forall(Rank, lambda r: knows(x, r))
+
+    reflexive = forall(Rank, lambda r: knows(r, r))
+    search = z3.Solver()
+    search.add(reflexive, z3.Not(forall(Rank, lambda r: everybody(r))))
+    assert search.check() == z3.sat, "every rank knows every rank follows from each knowing itself"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import sys; sys.exit(0)\n", "cannot be imported: SystemExit"),
+        ("OBLIGATIONS = 5\n", "expected a tuple of obligations"),
+        (TURNS + "\nOBLIGATIONS = (OBLIGATIONS[0], Always(**{**OBLIGATIONS[0].__dict__, 'claim': 'another'}))\n",
+         "two different obligations are called 'turns.alone'"),
+    ],
+)
+def test_a_file_cannot_pass_by_a_trick(text: str, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "trick.py"
+    path.write_text(text)
+    done = kvproof(str(path))
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert expected in done.stderr
