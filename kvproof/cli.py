@@ -157,6 +157,8 @@ def _prove(options: argparse.Namespace) -> int:
     for path in (options.json, options.junit):
         if path is not None:
             check_writable(path)
+    if options.smt2 and (options.json or options.junit or options.timeout or options.second or options.list):
+        raise UsageError("--smt2 only writes the queries: it goes with no --json, --junit, --timeout, --second, --list")
     asked = prove.Asked(tuple(options.what), options.seed, options.timeout, options.second)
     if options.list:
         for obligation in prove.selected(asked.patterns):
@@ -224,17 +226,21 @@ def _replayed(
         progress = report.Progress(len(prove.selected(())))
         results.obligations = prove.run(prove.Asked(), progress.obligation, stopped=stopped)
     progress = report.Progress(len(found) * len(bugs))
-    results.replays = list(
-        replay.run(
-            [] if stopped.is_set() else found,
-            bugs,
-            server=options.server,
-            device=options.device,
-            progress=progress,
-            stopped=stopped,
-            expected=lambda connector, bug: any(entry.names(connector, bug) for entry in entries),
+    try:
+        results.replays = list(
+            replay.run(
+                [] if stopped.is_set() else found,
+                bugs,
+                server=options.server,
+                device=options.device,
+                progress=progress,
+                stopped=stopped,
+                expected=lambda connector, bug: any(entry.names(connector, bug) for entry in entries),
+            )
         )
-    )
+    except KeyboardInterrupt:
+        # Before anything had begun, or again while it ended: what is known is written all the same.
+        stopped.set()
     results.replays += replay.not_run(missing or {}, bugs, options.device)
     results.interrupted = stopped.is_set()
     results.seconds = time.monotonic() - begun

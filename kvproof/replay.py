@@ -20,7 +20,7 @@ from kvproof.faults import supervisor
 from kvproof.faults.raw_resp import ReplyError
 from kvproof.faults.servers import Server, open_server
 from kvproof.replays import REPLAYS
-from kvproof.replays.stage import Case, Replay, Unsupported, stage_for
+from kvproof.replays.stage import Case, NotOpened, Replay, Unsupported, stage_for
 from kvproof.results import INCONCLUSIVE, INTERRUPTED, ReplayRow, Where
 from kvproof.runner.forks import Forks
 from kvproof.runner.host import ImportCrashed, ImportHung
@@ -55,13 +55,16 @@ def run(
         cases = stack.enter_context(ThreadPoolExecutor(AT_ONCE, "case"))
         plans = stack.enter_context(ThreadPoolExecutor(max(1, len(pairs)), "replay"))
         work = _Work(opened, device, forks, cases, stop, expected)
-        rows = [plans.submit(work.row, connector, replay) for connector, replay in pairs]
+        rows: list[Future[ReplayRow]] = []
         try:
+            for pair in pairs:
+                rows.append(plans.submit(work.row, *pair))
             _report(rows, progress)
         except KeyboardInterrupt:
-            # The cases in flight end at once when their processes do.
+            # The cases in flight end at once when their processes do, and what comes now does not begin.
             stop.set()
             supervisor.shut_down()
+            rows += [plans.submit(work.row, *pair) for pair in pairs[len(rows) :]]
         yield from [row.result() for row in rows]
 
 
@@ -108,6 +111,8 @@ class _Work:
         cases: list[Case] = []
         masked, version = "", connector.version
         try:
+            if self.stop.is_set():
+                raise NotOpened(INTERRUPTED)
             opening = self.cases.submit(stage_for, replay, connector, self.server, self.forks, self.device, self.stop)
             stage = opening.result()
             masked, version = stage.masked, stage.version

@@ -129,6 +129,13 @@ def obligations(results: Results, *, width: int | None = None) -> str:
             console.print(Text(f"{row.id}: {row.verdict}: {printable(row.explain)}", "bold red"))
             for line in row.trace:
                 console.print(Text(f"  {line}"))
+    second = [row.second_solver for row in results.obligations if row.second_solver]
+    if second:
+        asked, unknown = sum(one["queries"] for one in second), [each for one in second for each in one["unknown"]]
+        console.print()
+        console.print(Text(f"{second[0]['name']} {second[0]['version']}: {len(unknown)} of {asked} queries unknown"))
+        for line in dict.fromkeys(unknown):
+            console.print(Text(f"  {printable(line)}"))
     console.print()
     console.print(Text(_closing(results, Counter(row.verdict for row in results.obligations))))
     return out.getvalue()

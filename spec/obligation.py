@@ -11,7 +11,7 @@ import z3
 
 from kvproof.spec.search import SIZES, Bad, Model, Run, deadlock, find_model, find_run
 from kvproof.spec.system import System
-from kvproof.spec.theory import Formula, Theory, View, all_of, some
+from kvproof.spec.theory import Formula, Int, Theory, View, all_of, some
 
 Formulas = Callable[[Any, View], Sequence[Formula]]
 Sizes = Sequence[tuple[int, int]]
@@ -173,6 +173,9 @@ class Progress(Always):
         base = (*theory.axioms(s), *theory.invariant(s).values())
         for name, (sorts, term) in theory.measure(s).items():
             index = _index(name, sorts)
+            for part in term(*index):
+                if not isinstance(part, int) and part.sort() != Int:
+                    raise TypeError(f"the measure {name} is a {part.sort()}; only a natural cannot fall for ever")
             yield Query(f"{name} is natural", (*base, z3.Not(all_of(*[part >= 0 for part in term(*index)]))))
         for act in theory.actions():
             picks = act.constants()

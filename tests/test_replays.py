@@ -233,10 +233,10 @@ def test_an_interrupted_run_writes_what_is_known_and_leaves_nothing(number: sign
     names = ["reference", "reference+nil-get", "redis-py", "tests.test_replays:Waits"]
     command = [*KVPROOF, "run", *(word for name in names for word in ("-c", name)), "--json", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        servers = until(lambda: _below(process.pid, "valkey-server"), "the server")
-        until(lambda: _below(process.pid, "kvproof.runner.forkserver"), "a fork server")
+        servers = until(lambda: _below(process.pid, "valkey-server"), "the server", 60.0)
+        until(lambda: _below(process.pid, "kvproof.runner.forkserver"), "a fork server", 60.0)
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=90)
     all_gone(servers)
     assert process.returncode == 3, out + err
     assert "Traceback" not in err
@@ -251,8 +251,8 @@ def test_an_interrupted_run_writes_what_is_known_and_leaves_nothing(number: sign
 def test_a_killed_run_leaves_nothing() -> None:
     command = [*KVPROOF, "run", "-c", "tests.test_replays:Waits"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        until(lambda: _below(process.pid, "kvproof.runner.forkserver"), "a fork server")
-        until(lambda: _below(process.pid, "kvproof.faults.proxy_server"), "the proxy")
+        until(lambda: _below(process.pid, "kvproof.runner.forkserver"), "a fork server", 60.0)
+        until(lambda: _below(process.pid, "kvproof.faults.proxy_server"), "the proxy", 60.0)
         below = _below(process.pid, "")
         process.kill()
     all_gone(below)
