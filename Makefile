@@ -1,5 +1,7 @@
 # Everything from a fresh clone: `make check` runs kvproof on the connectors, `make test` tests kvproof itself.
 PYTHON ?= python3
+# `make gpu-wheels PYTHON=3.12` names the Python of another machine; this one's own then makes the environment.
+OWN_PYTHON := $(if $(filter 3.%,$(PYTHON)),python3,$(PYTHON))
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -25,8 +27,8 @@ nightly: $(STAMP)
 # torch first, from constraints.txt, so that nothing else chooses one; LMCache without its own metadata, which asks for
 # CUDA packages that it does not need on a CPU.
 $(STAMP): pyproject.toml constraints.txt Makefile
-	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("kvproof needs Python 3.11 or newer: make PYTHON=...")'
-	$(PYTHON) -m venv $(VENV)
+	$(OWN_PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("kvproof needs Python 3.11 or newer: make PYTHON=...")'
+	$(OWN_PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
 	$(PIP) -c constraints.txt torch
 	$(PIP) -c constraints.txt -e '.[clients,lmcache,dev]'

@@ -51,7 +51,7 @@ def run(
     pairs = [(connector, REPLAYS[bug]) for connector in chosen for bug in bugs]
     with ExitStack() as stack:
         opened = stack.enter_context(_cleaned(open_server(server)))
-        forks = stack.enter_context(Forks())
+        forks = stack.enter_context(Forks(device))
         cases = stack.enter_context(ThreadPoolExecutor(AT_ONCE, "case"))
         plans = stack.enter_context(ThreadPoolExecutor(max(1, len(pairs)), "replay"))
         work = _Work(opened, device, forks, cases, stop, expected)

@@ -131,6 +131,8 @@ class Results:
     cells: list[CellRow] = field(default_factory=list)
     complaints: list[Complaint] = field(default_factory=list)
     interrupted: bool = False
+    versions: dict[str, str] = field(default_factory=lambda: dict(versions()))
+    """What was run, by name; a run on special hardware adds what it saw there."""
 
     @property
     def exit_code(self) -> int:
@@ -151,7 +153,7 @@ class Results:
         """Return the results as the JSON document."""
         return {
             "schema": SCHEMA,
-            "versions": versions(),
+            "versions": self.versions,
             "seed": self.seed,
             "seconds": round(self.seconds, 3),
             "obligations": [asdict(row) for row in self.obligations],

@@ -170,3 +170,15 @@ class HangsWhileOpening(Polite):
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         threading.Event().wait()
+
+
+class StartsCuda(Polite):
+    """Stands on a library that uses CUDA when it is imported, so that what is forked from there cannot."""
+
+    name = "starts-cuda"
+    preload = ("tests.hostile_cuda",)
+
+    def misbehave(self) -> None:
+        from tests import hostile_cuda
+
+        hostile_cuda.use()

@@ -161,6 +161,17 @@ def test_an_error_at_import_is_told_and_the_fork_server_lives_on(forks: ForkServ
     polite_is_fine(forks)
 
 
+def test_where_an_import_has_started_cuda_a_runner_is_executed_and_can_use_it() -> None:
+    server = ForkServer()
+    try:
+        polite_is_fine(server)
+        with opened(server, "StartsCuda") as runner:
+            answer = runner.call("kvproof.runner.calls:read", DEADLINE, **READ)
+    finally:
+        server.close()
+    assert isinstance(answer, Returned), answer
+
+
 def test_a_runner_that_ended_says_so_when_it_is_used_again(forks: ForkServer) -> None:
     from kvproof.errors import RunnerFailed
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -66,6 +67,27 @@ def _device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
+_LOOK = {
+    "gpu": "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else 'none')",
+    "lmcache.cuda_ops": "import torch, lmcache.cuda_ops; print('loaded')",
+}
+"""What is worth knowing of the machine, by name, and the Python that prints it."""
+
+
+def _seen(device: str) -> dict[str, str]:
+    """Look at the machine, in other processes: without its compiled operators LMCache copies with PyTorch's."""
+    found = {"device": device}
+    for name, code in _LOOK.items():
+        try:
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        except subprocess.TimeoutExpired:
+            found[name] = "no answer within 60 s"
+            continue
+        lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
+        found[name] = lines[-1] if lines else f"exit code {done.returncode}"
+    return found
+
+
 def _run(device: str, path: Path) -> int:
     from kvproof import connectors, known, replay, report
     from kvproof.faults.servers import open_server
@@ -80,6 +102,9 @@ def _run(device: str, path: Path) -> int:
     for line in missing.values():
         print(f"not run: {line}")
     results, stopped = Results(), threading.Event()
+    results.versions |= _seen(device)
+    for name, value in results.versions.items():
+        print(f"{name}: {value}")
     results.replays = list(replay.run(found, list(REPLAYS), device=device, stopped=stopped))
     results.interrupted = stopped.is_set()
     if results.interrupted:

@@ -24,7 +24,7 @@ _CHUNK = "ab12"
 def run(connectors: list[Connector], server: Server, device: str, progress: Callable[[CellRow], None]) -> list[CellRow]:
     """Store and read every size and element type by every read that fills a buffer; return one cell for each."""
     rows: list[CellRow] = []
-    with Forks() as forks:
+    with Forks(device) as forks:
         for connector in connectors:
             for row in _connector(connector, server, forks, device):
                 progress(row)

@@ -76,6 +76,12 @@ def adapter_class(target: str) -> type[Adapter]:
     return found
 
 
+def load(target: str) -> None:
+    """Import an adapter and what it says it will need; raises InvalidAdapter and whatever they raise."""
+    for name in adapter_class(target).preload:
+        importlib.import_module(name)
+
+
 def _check(adapter: type[Adapter]) -> None:
     """Raise InvalidAdapter, naming the declaration and what is expected, for the first that does not fit."""
     name = adapter.__qualname__
@@ -166,3 +172,10 @@ def _flush(stream: Any) -> None:
     except Exception:
         # Somebody closed or replaced it: what it held is lost, which is theirs to explain.
         return
+
+
+if __name__ == "__main__":
+    # The module under its own name, or adapters would meet two copies of it.
+    _self = importlib.import_module("kvproof.runner.child")
+    _self.load(sys.argv[1])
+    _self.main(sys.argv[1])

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kvproof.connectors import Connector
 from kvproof.runner.host import ForkServer, Runner
 
+_MODULES: Mapping[str, tuple[str, ...]] = {"cpu": (), "cuda": ("torch",)}
+"""What the buffers of a device need, by device."""
+
 
 @dataclass
 class Forks:
-    """The fork servers of one run. A dead one is replaced at the next call."""
+    """The fork servers of a run whose buffers are on `device`. A dead one is replaced at the next call."""
 
+    device: str = "cpu"
     _servers: dict[tuple[str, str], ForkServer] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -37,7 +42,7 @@ class Forks:
             if found is None or not found.alive:
                 if found is not None:
                     found.close()
-                found = self._servers[key] = ForkServer(connector.environment)
+                found = self._servers[key] = ForkServer(connector.environment, modules=_MODULES[self.device])
             return found
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """The process that runners are forked from: a connector's imports are done once, here, and then every runner is warm.
 
-It is a spawner whose processes are forked instead of executed. Importing third-party code may crash or hang it; the
-host sees that by its stacks and its end.
+It is a spawner whose processes are forked instead of executed, unless an import has made forking useless; then a runner
+is executed, and imports anew. Importing third-party code may crash or hang it; the host sees that by its stacks and its
+end.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Sequence
 
 from kvproof.faults.spawner import Spawner, arrange, reset_signals
 from kvproof.runner import child
@@ -28,11 +30,12 @@ class CannotImport(Exception):
 class ForkServer(Spawner):
     """Forks runners; each request names the adapter that the runner will use."""
 
-    def __init__(self, control: socket.socket, stacks: int, import_deadline: float) -> None:
+    def __init__(self, control: socket.socket, stacks: int, import_deadline: float, modules: Sequence[str]) -> None:
         """Serve `control`; write the stacks of an import that crashes or exceeds its deadline to `stacks`."""
         super().__init__(control, os.getppid())
         self.stacks = stacks
         self.import_deadline = import_deadline
+        self.modules = modules
         self.imported: dict[str, str | None] = {}
 
     def start(self, request: dict[str, object], fds: list[int]) -> int:
@@ -48,6 +51,8 @@ class ForkServer(Spawner):
         def serve() -> None:
             arrange({1: output, 2: output, child.CHANNEL: channel, child.STACKS: stacks})
             reset_signals()
+            if _cuda_cannot_be_forked():
+                os.execv(sys.executable, [sys.executable, "-m", child.__name__, target])
             child.main(target)
 
         return self.fork(serve, "the runner failed", child.BROKEN)
@@ -57,12 +62,11 @@ class ForkServer(Spawner):
 
         A second try would meet what the first has left behind, and fail for another reason.
         """
-        module = target.partition(":")[0]
         faulthandler.dump_traceback_later(self.import_deadline, file=self.stacks)
         try:
-            importlib.import_module(module)
-            for name in getattr(child.adapter_class(target), "preload", ()):
+            for name in self.modules:
                 importlib.import_module(name)
+            child.load(target)
         except child.InvalidAdapter as error:
             return f"{type(error).__name__}: {error}"
         except BaseException as error:
@@ -77,14 +81,22 @@ class ForkServer(Spawner):
             signal.set_wakeup_fd(self.wake_write.fileno(), warn_on_full_buffer=False)
 
 
+def _cuda_cannot_be_forked() -> bool:
+    """Whether an import has used CUDA in the process that this one was forked from, after which it fails here."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return bool(getattr(cuda, "_is_in_bad_fork", bool)())
+
+
 def main() -> None:
     """Run a fork server on the descriptors that the host put at 3 (control) and 4 (stacks)."""
     faulthandler.enable(file=4)
     os.set_inheritable(3, False)
     os.set_inheritable(4, False)
-    import_deadline = float(sys.argv[1])
+    import_deadline, modules = float(sys.argv[1]), sys.argv[2:]
     sys.argv = ["kvproof-runner"]
-    ForkServer(socket.socket(fileno=3), 4, import_deadline).run()
+    # Without it, asking whether there is a GPU, as LMCache does when it is imported, starts CUDA, which ends forking.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    ForkServer(socket.socket(fileno=3), 4, import_deadline, modules).run()
 
 
 if __name__ == "__main__":
