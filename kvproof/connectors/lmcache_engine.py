@@ -36,6 +36,8 @@ RETRIEVE = Read("retrieve", batch=True)
 BLOCK_TOKENS = 16
 """Tokens in a block of the paged KV cache, vLLM's default."""
 
+PAGED_CHUNKS = 64
+"""Chunks for which the paged KV cache has room, and so the most in one call."""
 
 LAYOUT: Any = {"kv_layout": "NHD"}
 """The layout hint that goes with `PagedKV`: without it LMCache takes the block's tokens for heads."""
@@ -92,32 +94,36 @@ class CopyingConnector(GPUConnectorInterface):  # type: ignore[misc]  # LMCache 
 
 
 class PagedKV:
-    """A paged KV cache of one layer on the device, as vLLM lays it out, that holds the chunks of one call.
+    """A paged KV cache of one layer on the device, as vLLM lays it out; it lives as long as its connector.
 
-    Its tensor is [planes, blocks, tokens in a block, heads, head size], without the first axis when replicated, and
-    chunk c has the blocks from c * blocks-per-chunk on.
+    LMCache keeps the addresses it saw in the first call. The tensor is [planes, blocks, tokens in a block, heads, head
+    size], without the first axis when replicated, and chunk c of a call has the blocks from c * blocks-per-chunk on.
     """
 
-    def __init__(self, metadata: Any, buffers: Sequence[torch.Tensor], *, replicated: bool) -> None:
-        """Make room for as many chunks as there are buffers, and fill it with their bytes."""
-        _, planes, tokens, heads, size = metadata.kv_shape
-        block = min(BLOCK_TOKENS, tokens)
-        self._planes, self._per_chunk, self._dtype = planes, tokens // block, metadata.kv_dtype
-        shape = (planes, len(buffers) * self._per_chunk, block, heads, size)
-        whole = torch.empty(shape, dtype=self._dtype, device=buffers[0].device)
-        self._whole = whole
-        self.layers = [whole[0].flatten(-2) if replicated else whole]
-        self.slots = torch.arange(len(buffers) * tokens, device=whole.device)
+    def __init__(self, metadata: Any, device: str, *, replicated: bool) -> None:
+        """Make room for PAGED_CHUNKS chunks."""
+        _, planes, self._tokens, heads, size = metadata.kv_shape
+        block = min(BLOCK_TOKENS, self._tokens)
+        self._per_chunk = self._tokens // block
+        shape = (planes, PAGED_CHUNKS * self._per_chunk, block, heads, size)
+        self._whole = torch.empty(shape, dtype=metadata.kv_dtype, device=device)
+        self.layers = [self._whole[0].flatten(-2) if replicated else self._whole]
+
+    def fill(self, buffers: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Copy each chunk's bytes to its blocks; return the slots of all their tokens. Raises ValueError."""
+        if len(buffers) > PAGED_CHUNKS:
+            raise ValueError(f"{len(buffers)} chunks in one call; the paged KV cache has room for {PAGED_CHUNKS}")
         for index, buffer in enumerate(buffers):
-            self._chunk(index).copy_(buffer.view(self._dtype).view_as(self._chunk(index)))
+            self._chunk(index).copy_(buffer.view(self._whole.dtype).view_as(self._chunk(index)))
+        return torch.arange(len(buffers) * self._tokens, device=self._whole.device)
+
+    def deliver(self, buffers: Sequence[torch.Tensor]) -> None:
+        """Copy each chunk's blocks to its buffer."""
+        for index, buffer in enumerate(buffers):
+            buffer.copy_(self._chunk(index).contiguous().view(torch.uint8).flatten())
 
     def _chunk(self, index: int) -> torch.Tensor:
         return self._whole[:, index * self._per_chunk : (index + 1) * self._per_chunk]
-
-    def deliver(self, buffers: Sequence[torch.Tensor]) -> None:
-        """Copy each chunk's bytes to its buffer."""
-        for index, buffer in enumerate(buffers):
-            buffer.copy_(self._chunk(index).contiguous().view(torch.uint8).flatten())
 
 
 class _Engined(remote.LMCacheRemote):
@@ -151,7 +157,10 @@ class _Engined(remote.LMCacheRemote):
     def _gpu_connector(self, config: Any) -> Any:
         if self.place.device != "cuda":
             return CopyingConnector(self._metadata)
-        return CreateGPUConnector(config, self._metadata, EngineType.VLLM, layout_hints=LAYOUT)
+        made = CreateGPUConnector(config, self._metadata, EngineType.VLLM, layout_hints=LAYOUT)
+        # That has chosen the current device.
+        self._paged = PagedKV(self._metadata, self.place.device, replicated=self.place.replicated)
+        return made
 
     def _submit_noted(self, *args: Any, **kwargs: Any) -> Any:
         """Submit a store and count what it finished: the engine itself keeps nothing to wait for."""
@@ -199,11 +208,11 @@ class _Engined(remote.LMCacheRemote):
     def _move(self, call: Any, keys: list[ChunkKey], buffers: list[torch.Tensor], *, back: bool = False) -> Any:
         if self.place.device != "cuda":
             return call(self._tokens(keys), buffers=buffers)
-        paged = PagedKV(self._metadata, buffers, replicated=self.place.replicated)
+        slots = self._paged.fill(buffers)
         torch.cuda.current_stream().synchronize()
-        result = call(self._tokens(keys), kvcaches=paged.layers, slot_mapping=paged.slots)
+        result = call(self._tokens(keys), kvcaches=self._paged.layers, slot_mapping=slots)
         if back:
-            paged.deliver(buffers)
+            self._paged.deliver(buffers)
         return result
 
 

@@ -72,11 +72,14 @@ BATCHED_GET_NON_BLOCKING = Read("batched_get_non_blocking", batch=True, sync=Fal
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """Return the element type for LMCache's or torch's name of it, such as "bfloat16" or "fp8_e4m3fn"."""
+    """Return the element type for LMCache's or torch's name of it, such as "bfloat16" or "fp8_e4m3fn".
+
+    Eight-bit floats are bytes, since that is what vLLM, which gives LMCache its element type, keeps them as.
+    """
     found = STR_DTYPE_TO_TORCH_DTYPE.get(name) or getattr(torch, name, None)
     if not isinstance(found, torch.dtype):
         raise ValueError(f"LMCache knows no element type {name!r}; it knows {', '.join(STR_DTYPE_TO_TORCH_DTYPE)}")
-    return found
+    return torch.uint8 if found.is_floating_point and found.itemsize == 1 else found
 
 
 def metadata(place: Place) -> LMCacheMetadata:
@@ -95,9 +98,14 @@ def metadata(place: Place) -> LMCacheMetadata:
     tokens = math.gcd(elements, CHUNK_TOKENS)
     return LMCacheMetadata(
         model_name=place.model, world_size=place.world_size, local_world_size=place.world_size,
-        worker_id=place.rank, local_worker_id=place.rank, kv_dtype=dtype,
+        worker_id=place.rank, local_worker_id=_device_of(place), kv_dtype=dtype,
         kv_shape=(1, planes, tokens, 1, elements // tokens), use_mla=place.replicated, chunk_size=tokens,
     )
+
+
+def _device_of(place: Place) -> int:
+    """Return the number of a rank's device, which LMCache calls its local worker; ranks share what GPUs there are."""
+    return place.rank % torch.cuda.device_count() if place.device == "cuda" else place.rank
 
 
 def cache_key(key: ChunkKey) -> CacheEngineKey:
