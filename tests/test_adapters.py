@@ -388,3 +388,31 @@ def test_lmcache_imports_where_transformers_is_not_installed() -> None:
             "print(sys.modules['transformers'].AutoConfig.__name__)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.strip() == "Absent", done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("replicated", [False, True])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+def test_the_paged_kv_cache_of_a_gpu_keeps_its_address_and_every_chunk_its_place(dtype: str, replicated: bool) -> None:
+    # As LMCache's own connector on a GPU uses it: by the addresses of the first call, and the slots of each.
+    torch = pytest.importorskip("torch")
+    from kvproof.connectors.lmcache_engine import PagedKV
+    from kvproof.connectors.lmcache_remote import metadata
+
+    place = Place(Endpoint("127.0.0.1", 1), chunk_bytes=4096, dtype=dtype, replicated=replicated)
+    paged = PagedKV(metadata(place), "cpu", replicated=replicated)
+    address, tokens = paged.layers[0].data_ptr(), metadata(place).chunk_size
+    planes = 1 if replicated else 2
+    rows = paged.layers[0].view(planes, -1, 4096 // planes // tokens // paged.layers[0].element_size())
+    for count in (3, 1):
+        data = [bytearray(encode(f"{count}{index}", 7, 4096)) for index in range(count)]
+        sent = [torch.frombuffer(chunk, dtype=torch.uint8) for chunk in data]
+        slots = paged.fill(sent)
+        for index, buffer in enumerate(sent):
+            there = rows[:, slots[index * tokens : (index + 1) * tokens]]
+            assert torch.equal(there.contiguous().view(torch.uint8).flatten(), buffer), "not where its slots say"
+        back = [torch.full((4096,), POISON, dtype=torch.uint8) for _ in sent]
+        paged.deliver(back)
+        assert all(map(torch.equal, back, sent))
+        assert paged.layers[0].data_ptr() == address
+    with pytest.raises(ValueError, match="65 chunks in one call"):
+        paged.fill([back[0]] * 65)
