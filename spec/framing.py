@@ -113,6 +113,14 @@ class Reserves(Framing):
         return super().memory(s, does, number) + z3.If(does == DOES["bulk"], number, 0)
 
 
+class ReservesElements(Framing):
+    """An array's elements have their memory reserved when their count is announced."""
+
+    def memory(self, s: View, does: Any, number: Any) -> Any:
+        """Add what was announced."""
+        return super().memory(s, does, number) + z3.If(self.aggregate(does), number, 0)
+
+
 class NullWithin(Framing):
     """A null anywhere in a reply makes the reply a null."""
 
@@ -312,9 +320,12 @@ OBLIGATIONS: tuple[Obligation, ...] = (
         sometimes=lambda theory, s: z3.And(s.refusal == OVER, s.depth == 1),
     ),
     _replies(
-        "memory", f"no more memory is set aside than bytes have come, and at most {HEAD} bytes, whatever was announced",
+        "memory", f"whatever was announced, at most {HEAD} bytes of a reply are kept, and one count for each open "
+        "aggregate, of which there are no more than the nesting bound; and no more of either than bytes have come",
         Mutant("reserves", "the payload's memory is reserved when its length is announced", Reserves,
                "a header of a few bytes reserves as much as it likes"),
+        Mutant("reserves-elements", "room for an array's elements is reserved when their count is announced",
+               ReservesElements, "a header of a few bytes reserves as much as it likes"),
     ),
     _replies(
         "value", "the receiver takes for payload just the bytes of the payload, and for a nil just a nil",

@@ -7,7 +7,7 @@ from typing import Any
 import z3
 
 from kvproof.spec.load import Load
-from kvproof.spec.obligation import Always, Mutant, Obligation, Sizes
+from kvproof.spec.obligation import Always, Mutant, NoDeadlock, Obligation, Sizes
 from kvproof.spec.system import Step, action
 from kvproof.spec.theory import Bool, Formula, Int, Rank, State, View, exists, forall, put, within
 
@@ -16,18 +16,23 @@ class FailingLoad(Load):
     """The loading protocol in which a rank may die at any time, and a rank that waits may expire and abort the step.
 
     `called(r)` says that r, done with this step, has entered the first collective of a later one, and `answered(r)`
-    that it has left it. What a dead or aborted rank had entered before stays entered: its peers may still complete it.
+    that it has left it; `abandoned(r)` is how many it had entered and left in all when it gave up. What a dead or aborted rank had entered before stays entered: its peers may still complete it.
     """
 
     dead = State(Rank, Bool)
     aborted = State(Rank, Bool)
     called = State(Rank, Bool)
     answered = State(Rank, Bool)
+    abandoned = State(Rank, Int)
 
     def init(self, s: View) -> list[Formula]:
         """Everybody lives, and nobody has given up or gone on."""
         nothing = forall(Rank, lambda r: z3.Not(z3.Or(s.dead(r), s.aborted(r), s.called(r), s.answered(r))))
-        return [*super().init(s), nothing]
+        return [*super().init(s), nothing, forall(Rank, lambda r: s.abandoned(r) == 0)]
+
+    def moved(self, s: View, r: Any) -> Any:
+        """How many collectives rank r has entered, and how many left, in all."""
+        return s.entered(r) + s.left(r) + z3.If(s.called(r), 1, 0) + z3.If(s.answered(r), 1, 0)
 
     def present(self, s: View, r: Any) -> Formula:
         """Rank r lives and is still in the step."""
@@ -75,7 +80,8 @@ class FailingLoad(Load):
     @action(r=Rank)
     def expire(self, s: View, r: Any) -> Step:
         """Rank r has waited long enough and aborts the step."""
-        return Step(self.waits(s, r), aborted=put(s.aborted, r, True))
+        abandoned = put(s.abandoned, r, self.moved(s, r))
+        return Step(self.waits(s, r), aborted=put(s.aborted, r, True), abandoned=abandoned)
 
     @action(r=Rank)
     def call(self, s: View, r: Any) -> Step:
@@ -93,6 +99,10 @@ class FailingLoad(Load):
         ready = z3.And(self.present(s, r), s.called(r), z3.Not(s.answered(r)), self.all_called(s))
         return Step(ready, answered=put(s.answered, r, True))
 
+    def finished(self, s: View) -> Formula:
+        """Every rank is dead, or gave up, or is done and through the first collective of the later step."""
+        return forall(Rank, lambda r: z3.Implies(self.present(s, r), s.answered(r)))
+
     def uses(self, s: View, r: Any, c: Any) -> Formula:
         """Rank r computes with chunk c."""
         return z3.And(self.done(s, r), z3.Not(s.aborted(r)), within(0, c, s.agreed(r)))
@@ -102,30 +112,25 @@ class FailingLoad(Load):
         return z3.And(z3.Not(self.done(s, r)), z3.Or(s.dead(r), s.aborted(r)))
 
     def invariant(self, s: View) -> dict[str, Formula]:
-        """As in `Load`; who is aborted was waiting, in this step or in the later one, which only the done enter."""
+        """As in `Load`; who is aborted was waiting, in this step or in the later one, and has not moved since."""
         return {
             **super().invariant(s),
             "aborted": forall(Rank, lambda r: z3.Implies(
                 s.aborted(r), z3.Or(s.entered(r) == s.left(r) + 1, s.called(r)))),
+            "unmoved": forall(Rank, lambda r: z3.Implies(s.aborted(r), self.moved(s, r) == s.abandoned(r))),
             "called": forall(Rank, lambda r: z3.Implies(s.called(r), self.done(s, r))),
             "answered": forall(Rank, Rank, lambda r, q: z3.Implies(s.answered(r), s.called(q))),
         }
 
     def safety(self, s: View) -> dict[str, Formula]:
         """What is claimed of every reachable state, besides what `Load` claims."""
-        def moves(r: Any) -> Formula:
-            """Rank r can enter or leave a collective."""
-            steps = [self.enter_exchange(s, r), self.enter_broadcast(s, r), self.leave_broadcast(s, r), self.call(s, r),
-                     self.answer(s, r)]
-            return z3.Or(*[step.guard for step in steps], exists(Rank, lambda q: self.leave_exchange(s, r, q).guard))
-
         return {
             **super().safety(s),
             "expires": forall(Rank, lambda r: z3.Implies(
                 z3.And(z3.Not(s.dead(r)), z3.Not(s.aborted(r)), z3.Or(
                     s.entered(r) == s.left(r) + 1, z3.And(s.called(r), z3.Not(s.answered(r))))),
                 self.expire(s, r).guard)),
-            "abort-leaves": forall(Rank, lambda r: z3.Implies(s.aborted(r), z3.Not(moves(r)))),
+            "abort-leaves": forall(Rank, lambda r: z3.Implies(s.aborted(r), self.moved(s, r) == s.abandoned(r))),
             "uses-completed": forall(Rank, Int, lambda r, c: z3.Implies(self.uses(s, r, c), s.held(r, c))),
             "rebuild": forall(Rank, Rank, lambda r, q: z3.Implies(self.out(s, q), z3.Not(s.answered(r)))),
             "all-or-none": forall(Rank, Rank, lambda r, q: z3.Implies(
@@ -139,7 +144,8 @@ class NoExpiryInExchange(FailingLoad):
     @action(r=Rank)
     def expire(self, s: View, r: Any) -> Step:
         """Expire in a broadcast only."""
-        return Step(z3.And(self.waits(s, r), s.left(r) >= 1), aborted=put(s.aborted, r, True))
+        step = super().expire(s, r)
+        return Step(z3.And(step.guard, s.left(r) >= 1), **step.changes)
 
 
 class GoesOnAfterAbort(FailingLoad):
@@ -191,11 +197,20 @@ OBLIGATIONS: tuple[Obligation, ...] = (
         Mutant("exchange-without-timeout", "only the broadcasts have a timeout", NoExpiryInExchange,
                "a rank waits in the exchange for one that died, and nothing ends that"),
     ),
+    NoDeadlock(
+        id="load.no-deadlock-when-failing", scope=_SCOPE, theory=FailingLoad, fragment="UFLIA with quantifiers",
+        claim="whoever dies, until all live ranks are through or have given up, something happens without outside help",
+        sometimes=lambda theory, s: z3.And(_two(theory, s), theory.finished(s), exists(Rank, lambda r: s.dead(r)),
+                                           exists(Rank, lambda r: s.aborted(r))),
+        mutants=(Mutant("exchange-without-timeout", "only the broadcasts have a timeout", NoExpiryInExchange,
+                        "the live ranks wait in the exchange for one that died, for ever"),),
+        depth=12, sizes=((2, 0), (2, 1)),
+    ),
     _always(
         "abort-leaves", "a rank that gives up leaves the step without a further collective",
         lambda theory, s: z3.And(_two(theory, s), exists(Rank, lambda r: s.aborted(r))),
         Mutant("goes-on", "a rank that gave up the exchange takes its late result all the same", GoesOnAfterAbort,
-               "it goes on into broadcasts that it has told everybody it would not take part in"),
+               "it has left a collective after giving up, and goes on into broadcasts that nobody expects it in"),
     ),
     _always(
         "uses-completed", "no rank uses a chunk whose broadcast it has not completed",
@@ -213,7 +228,7 @@ OBLIGATIONS: tuple[Obligation, ...] = (
     ),
     _always(
         "all-or-none", "all ranks take the whole prefix or none does",
-        lambda theory, s: z3.And(_two(theory, s), theory.finished(s)),
+        lambda theory, s: z3.And(_two(theory, s), forall(Rank, lambda r: theory.done(s, r))),
         limit=True, sizes=((2, 1),),
     ),
 )

@@ -283,7 +283,8 @@ class Framing(System):
             "accepts": z3.And(s.refusal != MALFORMED, z3.Implies(s.refusal == OVER, s.beyond),
                               z3.Implies(s.refusal == DEEP, s.depth == s.bound)),
             "refuses": z3.Implies(s.beyond, s.refusal == OVER),
-            "memory": z3.Implies(s.received > 0, z3.And(s.kept <= s.received, s.kept <= HEAD)),
+            "memory": z3.Implies(s.received > 0, z3.And(
+                s.kept <= s.received, s.kept <= HEAD, s.depth <= s.received, s.depth <= s.bound)),
             "value": z3.Implies(settled, z3.And(
                 sending == taking, z3.Implies(sending, s.to_send == s.remaining),
                 z3.Implies(z3.And(s.pending == 0, s.received > 0), s.nil == s.null))),
@@ -321,5 +322,5 @@ class Framing(System):
                 z3.Implies(z3.And(settled, s.pending > 0), s.plain == (s.depth == 0))),
             "null": z3.Implies(z3.And(ok, z3.Not(fresh)), s.null == z3.If(of_null, s.plain, s.nil)),
             "fresh": z3.Implies(z3.And(fresh, s.pending > 0), z3.And(at_value, z3.Not(s.nil), s.depth == 0)),
-            "memory": z3.And(s.kept <= HEAD, z3.Implies(s.received > 0, s.kept <= s.received)),
+            "memory": z3.And(s.kept <= HEAD, s.depth <= s.received, z3.Implies(s.received > 0, s.kept <= s.received)),
         }

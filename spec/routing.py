@@ -17,7 +17,7 @@ class Affinity(System):
 
     Replicas are the ranks here. `known(p)` and `home(p)`: the router has sent prefix p somewhere before, and where.
     `kept(p, r)`: a request with prefix p went to r as the replica where it belongs; `away(p, r)`: one went there
-    because its home was full. Replicas fill and drain at any time; a prefix that nobody knows goes to any replica
+    because its home was full; `strayed(p)`: one went away although its home had room. Replicas fill and drain at any time; a prefix that nobody knows goes to any replica
     that is not full, and that is its home from then on.
     """
 
@@ -26,11 +26,12 @@ class Affinity(System):
     full = State(Rank, Bool)
     kept = State(Int, Rank, Bool)
     away = State(Int, Rank, Bool)
+    strayed = State(Int, Bool)
 
     def init(self, s: View) -> list[Formula]:
         """No request yet."""
         return [
-            forall(Int, lambda p: z3.Not(s.known(p))), forall(Rank, lambda r: z3.Not(s.full(r))),
+            forall(Int, lambda p: z3.Not(z3.Or(s.known(p), s.strayed(p)))), forall(Rank, lambda r: z3.Not(s.full(r))),
             forall(Int, Rank, lambda p, r: z3.And(z3.Not(s.kept(p, r)), z3.Not(s.away(p, r)))),
         ]
 
@@ -45,10 +46,16 @@ class Affinity(System):
         home = z3.If(s.known(p), s.home(p), r)
         return Step(ready, known=put(s.known, p, True), home=put(s.home, p, home), kept=put(s.kept, (p, r), True))
 
+    def diverts(self, s: View, p: Any) -> Formula:
+        """The router sends a request away from the home of its prefix: that is full."""
+        return s.full(s.home(p))
+
     @action(p=Int, r=Rank)
     def divert(self, s: View, p: Any, r: Any) -> Step:
-        """The home is full: the request goes elsewhere, and the home stays what it was."""
-        return Step(z3.And(s.known(p), s.full(s.home(p)), z3.Not(s.full(r))), away=put(s.away, (p, r), True))
+        """The request goes elsewhere, and the home stays what it was."""
+        ready = z3.And(s.known(p), self.diverts(s, p), s.home(p) != r, z3.Not(s.full(r)))
+        strayed = z3.Or(s.strayed(p), z3.Not(s.full(s.home(p))))
+        return Step(ready, away=put(s.away, (p, r), True), strayed=put(s.strayed, p, strayed))
 
     @action(fair=False, r=Rank)
     def fill(self, s: View, r: Any) -> Step:
@@ -56,15 +63,17 @@ class Affinity(System):
         return Step(True, full=put(s.full, r, z3.Not(s.full(r))))
 
     def invariant(self, s: View) -> dict[str, Formula]:
-        """What was kept was kept at home."""
+        """What was kept was kept at home, and nothing left it needlessly."""
         return {
             "home": forall(Int, Rank, lambda p, r: z3.Implies(s.kept(p, r), z3.And(s.known(p), s.home(p) == r))),
+            "stays": forall(Int, lambda p: z3.Not(s.strayed(p))),
         }
 
     def safety(self, s: View) -> dict[str, Formula]:
         """What is claimed of every reachable state."""
-        return {"one-replica": forall(Int, Rank, Rank, lambda p, r, q: z3.Implies(
-            z3.And(s.kept(p, r), s.kept(p, q)), r == q))}
+        return {"one-replica": z3.And(
+            forall(Int, Rank, Rank, lambda p, r, q: z3.Implies(z3.And(s.kept(p, r), s.kept(p, q)), r == q)),
+            forall(Int, lambda p: z3.Not(s.strayed(p))))}
 
 
 class MovesHome(Affinity):
@@ -75,6 +84,14 @@ class MovesHome(Affinity):
         """The home is where the last request went."""
         step = super().divert(s, p, r)
         return Step(step.guard, **step.changes, home=put(s.home, p, r))
+
+
+class DivertsEarly(Affinity):
+    """A request may leave its home for any other replica, full or not."""
+
+    def diverts(self, s: View, p: Any) -> Formula:
+        """Whenever another one has room."""
+        return z3.BoolVal(True)
 
 
 class LeastLoaded(Affinity):
@@ -215,6 +232,8 @@ OBLIGATIONS: tuple[Obligation, ...] = (
         mutants=(
             Mutant("moves-home", "a request that is diverted takes its prefix's home with it", MovesHome,
                    "two replicas have computed the prefix, and neither was full when it was sent there"),
+            Mutant("diverts-early", "a request is diverted although its home has room", DivertsEarly,
+                   "its prefix is computed again, where the home had it and had room"),
             Mutant("least-loaded", "a request goes to any replica with room", LeastLoaded,
                    "two replicas have computed the prefix"),
             Mutant("whole-prompt", "the home is looked up by the whole prompt", WholePrompt,
