@@ -50,16 +50,16 @@ def run(
     and what the solver shows does not depend on what was proved before. Raises UsageError for a pattern that names
     nothing and for a file that is no protocol.
     """
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, list[Obligation]] = {}
     chosen = selected(asked.patterns)
     for obligation in chosen:
-        groups.setdefault(f"{obligation.theory.__module__}.{obligation.theory.__qualname__}", []).append(obligation.id)
+        groups.setdefault(f"{obligation.theory.__module__}.{obligation.theory.__qualname__}", []).append(obligation)
     work = _Work(asked, progress, stopped or threading.Event())
     # The largest first, so that the last to end is a small one.
     ordered = sorted(groups.values(), key=len, reverse=True)
     with ThreadPoolExecutor(workers, "prover") as pool:
         try:
-            for group in [pool.submit(work.prove, names) for names in ordered]:
+            for group in [pool.submit(work.prove, obligations) for obligations in ordered]:
                 group.result()
         except KeyboardInterrupt:
             work.stop()
@@ -77,27 +77,26 @@ class _Work:
     processes: list[Any] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def prove(self, names: list[str]) -> None:
-        """Prove some obligations in a process of their own, which ends with this thread."""
+    def prove(self, obligations: list[Obligation]) -> None:
+        """Prove some obligations in a process of their own, which is forked with them and ends with this thread."""
         context = multiprocessing.get_context("fork")
         mine, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_prove_all, args=(self.asked, names, theirs, os.getpid()))
+        process = context.Process(target=_prove_all, args=(self.asked, obligations, theirs, os.getpid()))
         with self.lock:
             if self.stopped.is_set():
                 return
             process.start()
             self.processes.append(process)
         theirs.close()
-        left = list(names)
+        left = list(obligations)
         try:
             while left:
                 self.told(mine.recv())
                 left.pop(0)
         except EOFError:
             process.join()
-            for name in left if not self.stopped.is_set() else []:
-                explain = f"the process that was to prove it ended with {process.exitcode}"
-                self.told(_not_proved(_one(self.asked, name), "error", explain))
+            for each in left if not self.stopped.is_set() else []:
+                self.told(_not_proved(each, "error", f"the process that was to prove it ended with {process.exitcode}"))
         finally:
             process.kill()
             process.join()
@@ -117,7 +116,7 @@ class _Work:
                 process.kill()
 
 
-def _prove_all(asked: Asked, names: list[str], rows: Connection, parent: int) -> None:
+def _prove_all(asked: Asked, obligations: list[Obligation], rows: Connection, parent: int) -> None:
     from kvproof.spec.prover import hurry
 
     die_with(parent)
@@ -125,8 +124,8 @@ def _prove_all(asked: Asked, names: list[str], rows: Connection, parent: int) ->
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    for name in names:
-        rows.send(_prove(asked, name))
+    for obligation in obligations:
+        rows.send(_prove(asked, obligation))
 
 
 def _not_proved(obligation: Obligation, verdict: str, explain: str) -> ObligationRow:
@@ -142,20 +141,15 @@ def selected(patterns: Sequence[str]) -> list[Obligation]:
     return library.select(patterns)
 
 
-def _one(asked: Asked, name: str) -> Obligation:
-    [found] = [obligation for obligation in selected(asked.patterns) if obligation.id == name]
-    return found
-
-
-def _prove(asked: Asked, name: str) -> ObligationRow:
-    """Prove one obligation (in a worker), by name, since formulas do not travel between processes."""
+def _prove(asked: Asked, obligation: Obligation) -> ObligationRow:
+    """Prove one obligation, in a worker; of what is found only text travels back."""
     from kvproof.spec.prover import Effort, prove
 
     effort = Effort(seed=asked.seed) if asked.timeout is None else Effort(seed=asked.seed, net=asked.timeout)
-    result = prove(_one(asked, name), effort)
+    result = prove(obligation, effort)
     opinions: list[Opinion] = []
     if asked.second:
-        opinions = [_opinion(result.obligation, query) for query, _, _ in result.queries]
+        opinions = [_opinion(obligation, query) for query, _, _ in result.queries]
     return _row(result, opinions)
 
 

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from kvproof.errors import UsageError
 from kvproof.spec.obligation import Always, NoDeadlock, Obligation, Progress
 from kvproof.spec.system import System
-from kvproof.spec.theory import UnknownSymbol
+from kvproof.spec.theory import Formula, UnknownSymbol, View
 
 SUBJECTS = ("prefix", "load", "load_failures", "store", "completion", "framing", "ownership", "keys", "lifecycle",
             "ledger", "lease", "cost", "routing", "tiering")
@@ -79,6 +80,8 @@ def of_file(path: Path) -> list[Obligation]:
         raise UsageError(f"{path}: OBLIGATIONS holds something that is no kvproof.spec.obligation.Obligation")
     if not found:
         found = [obligation for system in systems for obligation in _declared(path.stem, system)]
+    if not found:
+        raise UsageError(f"{path}: nothing is claimed; expected safety(self, s) to return claims, or OBLIGATIONS")
     # In a fixed order, since what is written first decides which of several smallest traces the solver finds.
     for system in dict.fromkeys([*systems, *(obligation.theory for obligation in found)]):
         if issubclass(system, System):
@@ -89,6 +92,8 @@ def of_file(path: Path) -> list[Obligation]:
 def _import(path: Path) -> ModuleType:
     name = f"kvproof_protocol_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory; expected a file that declares a protocol")
     if spec is None or spec.loader is None or not path.is_file():
         raise UsageError(f"{path}: there is no such file")
     module = importlib.util.module_from_spec(spec)
@@ -96,7 +101,8 @@ def _import(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
-        raise UsageError(f"{path}: line {error.lineno}: {error.msg}") from error
+        where = f"line {error.lineno}: " if error.lineno else ""
+        raise UsageError(f"{path}: {where}{error.msg}") from error
     except (Exception, SystemExit) as error:
         raise UsageError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
     return module
@@ -105,20 +111,20 @@ def _import(path: Path) -> ModuleType:
 def _declared(name: str, system: type[System]) -> list[Obligation]:
     """Return what a system declares: each safety claim, and no deadlock and progress where it says what they mean."""
     made = system()
-    common = {"scope": "as the file declares", "theory": system, "fragment": "as the file declares"}
+    common: dict[str, Any] = {"scope": "as the file declares", "theory": system, "fragment": "as the file declares"}
     reached = made.finished if _overrides(system, "finished") else None
 
-    def sometimes(theory: System, s: object) -> object:
-        return theory.finished(s) if reached else True  # type: ignore[arg-type]  # a view
+    def sometimes(theory: System, s: View) -> Formula:
+        return theory.finished(s) if reached else True
 
     found: list[Obligation] = [
-        Always(id=f"{name}.{claim}", claim=claim, safety=claim, sometimes=sometimes, **common)  # type: ignore[arg-type]
+        Always(id=f"{name}.{claim}", claim=claim, safety=claim, sometimes=sometimes, **common)
         for claim in made.safety(made.view())
     ]
     if reached:
-        found.append(NoDeadlock(id=f"{name}.no-deadlock", claim="no deadlock", sometimes=sometimes, **common))  # type: ignore[arg-type]
+        found.append(NoDeadlock(id=f"{name}.no-deadlock", claim="no deadlock", sometimes=sometimes, **common))
     if _overrides(system, "measure"):
-        found.append(Progress(id=f"{name}.progress", claim="progress", sometimes=sometimes, **common))  # type: ignore[arg-type]
+        found.append(Progress(id=f"{name}.progress", claim="progress", sometimes=sometimes, **common))
     return found
 
 
@@ -130,6 +136,11 @@ def _check(path: Path, system: type[System]) -> None:
     """Write out every formula once, so that a mistake in one is told before anything is proved."""
     made = system()
     s = made.view()
+    for needed in ("init", "invariant"):
+        if not _overrides(system, needed):
+            raise UsageError(f"{path}: {system.__name__} has no {needed}; expected a method {needed}(self, s)")
+    if not made.actions():
+        raise UsageError(f"{path}: {system.__name__} has no action; expected methods marked with @action()")
     parts = {"init": made.init, "invariant": made.invariant, "safety": made.safety, "axioms": made.axioms}
     where = ""
     try:

@@ -16,7 +16,8 @@ class FailingLoad(Load):
     """The loading protocol in which a rank may die at any time, and a rank that waits may expire and abort the step.
 
     `called(r)` says that r, done with this step, has entered the first collective of a later one, and `answered(r)`
-    that it has left it; `abandoned(r)` is how many it had entered and left in all when it gave up. What a dead or aborted rank had entered before stays entered: its peers may still complete it.
+    that it has left it; `abandoned(r)` is how many it had entered and left in all when it gave up. What a dead or
+    aborted rank had entered before stays entered: its peers may still complete it.
     """
 
     dead = State(Rank, Bool)

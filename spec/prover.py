@@ -11,7 +11,9 @@ from typing import Any
 import z3
 
 from kvproof.spec.obligation import Fact, Mutant, Obligation, Query
-from kvproof.spec.search import Model, Run, Undecided, WrongModel, solver
+from kvproof.spec.search import Model, Run, Undecided, WrongModel, find_model, solver
+from kvproof.spec.system import System
+from kvproof.spec.theory import View, all_of
 
 RLIMIT = 20_000_000
 """Z3's resource units for one query, about 10 s here: a bound that does not depend on the machine's load."""
@@ -65,9 +67,14 @@ class Effort:
 
 
 DEFAULT = Effort()
+_CLAIMS = ("safety", "finished", "measure")
+"""What a mutant has to leave as it is: it says what is claimed."""
 _CONSISTENCY = 100_000
 """Resource units for the question whether formulas contradict each other, which a contradiction answers at once."""
 _checked: dict[Any, str] = {}
+_SMALL = ((1, 1), (2, 1), (3, 1), (3, 2))
+"""The worlds, as numbers of ranks and sizes, in which what `finite` says is looked at."""
+_unsound: dict[type[Any], Model | None] = {}
 _witnesses: dict[Any, Model | Run | None] = {}
 _answers: dict[Any, tuple[str, float]] = {}
 
@@ -108,6 +115,11 @@ def _prove(obligation: Obligation, effort: Effort, result: Result) -> None:
     if result.witness is None:
         result.verdict, result.explain = "vacuous", "nothing that the claim speaks of can happen"
         return
+    wrong = _not_finite(theory)
+    if wrong is not None:
+        result.verdict, result.trace = "error", wrong
+        result.explain = f"what {type(theory).__name__}.finite says does not hold in a world of {wrong.ranks} ranks"
+        return
     dead = _contradictory(obligation, theory)
     if dead:
         result.verdict, result.explain = "vacuous", f"contradictory for all integers and ranks: {dead}"
@@ -125,7 +137,8 @@ def _prove(obligation: Obligation, effort: Effort, result: Result) -> None:
         if result.trace is not None:
             result.verdict, result.explain = "refuted", f"{failed[0]} does not hold"
         else:
-            result.explain = f"not inductive: {', '.join(failed)} (no run from an initial state was found)"
+            what = "neither proved nor refuted" if isinstance(obligation, Fact) else "not inductive"
+            result.explain = f"{what}: {', '.join(failed)} (no small counterexample was found)"
         return
     if not obligation.mutants:
         result.verdict, result.explain = "toothless", "it has no mutants, so nothing shows that it could fail"
@@ -156,6 +169,18 @@ def _contradictory(obligation: Obligation, theory: Any) -> str:
                 _checked[key] = name
                 break
     return _checked[key]
+
+
+def _not_finite(theory: Any) -> Model | None:
+    """Return a small world, in any state, in which what `finite` takes for granted is false; None if there is none."""
+    kind = type(theory)
+    if kind not in _unsound:
+        def false(theory: Any, s: View) -> list[Any]:
+            return [z3.Not(all_of(*theory.finite(s)))]
+
+        wants = isinstance(theory, System) and kind.finite is not System.finite
+        _unsound[kind] = find_model(theory, false, _SMALL, RLIMIT) if wants else None
+    return _unsound[kind]
 
 
 def _hypotheses(obligation: Obligation, theory: Any) -> Iterator[tuple[str, list[Any]]]:
@@ -196,9 +221,20 @@ def _answer(obligation: Obligation, query: Query, effort: Effort) -> tuple[str, 
     return answer
 
 
+def _foul(obligation: Obligation, mutant: Mutant) -> str:
+    """Return how a mutant changes the claim instead of the protocol; "" when it does not."""
+    changed = [name for name in _CLAIMS
+               if getattr(mutant.theory, name, None) is not getattr(obligation.theory, name, None)]
+    return f"{mutant.theory.__name__} overrides {changed[0]}, and so changes the claim" if changed else ""
+
+
 def _mutant(obligation: Obligation, mutant: Mutant, effort: Effort) -> MutantResult:
     begun = time.monotonic()
     found = MutantResult(mutant.id, "survived", mutant.says, explain=mutant.consequence)
+    foul = _foul(obligation, mutant)
+    if foul:
+        found.verdict, found.explain = "error", foul
+        return found
     try:
         found.trace = obligation.counterexample(mutant.theory(), effort.rlimit)
     except Undecided as error:

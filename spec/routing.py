@@ -17,8 +17,8 @@ class Affinity(System):
 
     Replicas are the ranks here. `known(p)` and `home(p)`: the router has sent prefix p somewhere before, and where.
     `kept(p, r)`: a request with prefix p went to r as the replica where it belongs; `away(p, r)`: one went there
-    because its home was full; `strayed(p)`: one went away although its home had room. Replicas fill and drain at any time; a prefix that nobody knows goes to any replica
-    that is not full, and that is its home from then on.
+    because its home was full; `strayed(p)`: one went away although its home had room. Replicas fill and drain at any
+    time; a prefix that nobody knows goes to any replica that is not full, and that is its home from then on.
     """
 
     known = State(Int, Bool)

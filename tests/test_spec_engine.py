@@ -187,6 +187,9 @@ def test_a_file_of_somebody_elses_is_proved() -> None:
         ("class (", "line 1: invalid syntax"),
         ("x = 1\n", "no system there"),
         ("import nowhere\n", "cannot be imported: ModuleNotFoundError"),
+        ("x = 1\0\n", "null bytes"),
+        ("from kvproof.spec.system import System\nclass Bare(System): ...\n", "nothing is claimed"),
+        (TURNS.replace("def invariant", "def invariants"), "Turns has no invariant"),
         (TURNS.replace("s.drawn(r) == 0, drawn=put", "s.drwan(r) == 0, drawn=put"),
          "action draw of Turns: there is no state or symbol 'drwan'"),
         (TURNS.replace("drawn=put(s.drawn, r, -1)", "darwn=put(s.drawn, r, -1)"),
@@ -240,6 +243,34 @@ def test_our_obligations_have_ids_of_their_own_and_say_their_scope() -> None:
         assert isinstance(obligation, Obligation)
         assert obligation.scope, obligation.id
         assert obligation.mutants or obligation.limit, f"{obligation.id} has no mutants"
+
+
+class HopesForOrder(Turns):
+    """What it says of finitely many ranks is not true of all of them."""
+
+    def finite(self, s: View) -> list[Formula]:
+        """Nobody is inside twice, says who."""
+        return [forall(Rank, Rank, lambda r, q: s.drawn(r) != s.drawn(q))]
+
+
+def test_what_is_taken_for_granted_of_finitely_many_ranks_has_to_be_true() -> None:
+    result = prove(replace(ALONE, theory=HopesForOrder, id="hopes.alone"))
+    assert result.verdict == "error", result.explain
+    assert "HopesForOrder.finite says does not hold in a world of 1 ranks" in result.explain
+
+
+class ClaimsElse(Turns):
+    """Breaks no protocol, and claims what is false."""
+
+    def safety(self, s: View) -> dict[str, Formula]:
+        """Nobody is ever inside."""
+        return {name: forall(Rank, lambda r: s.drawn(r) <= 0) for name in super().safety(s)}
+
+
+def test_a_mutant_that_changes_the_claim_and_not_the_protocol_is_an_error() -> None:
+    result = prove(replace(ALONE, mutants=(Mutant("claims-else", "nothing", ClaimsElse),)))
+    assert result.verdict == "error", result.explain
+    assert "ClaimsElse overrides safety, and so changes the claim" in result.explain
 
 
 class Bounded(Turns):
