@@ -104,6 +104,12 @@ def parser() -> argparse.ArgumentParser:
     prove.add_argument("--junit", metavar="FILE", type=Path, help="write the results as JUnit XML")
     prove.set_defaults(command=_prove)
 
+    explore = commands.add_parser("explore", help="count the loading protocol's states: the Python model beside TLC")
+    explore.add_argument("-W", "--ranks", type=_count, default=3, metavar="W", help="up to so many ranks (default: 3)")
+    explore.add_argument("-n", "--chunks", type=_count, default=4, metavar="N", help="and chunks (default: 4)")
+    explore.add_argument("--json", metavar="FILE", type=Path, help="write the table as JSON (- for standard output)")
+    explore.set_defaults(command=_explore)
+
     replay = commands.add_parser(
         "replay",
         help="replay one historic bug on one connector",
@@ -129,6 +135,12 @@ def parser() -> argparse.ArgumentParser:
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a number of milliseconds from 1 on, got {text!r}")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 64:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to 64, got {text!r}")
     return int(text)
 
 
@@ -178,6 +190,25 @@ def _prove(options: argparse.Namespace) -> int:
         print(report.obligations(results), end="", flush=True)
     _write(options, results)
     return results.exit_code
+
+
+def _explore(options: argparse.Namespace) -> int:
+    from kvproof import explore, report
+    from kvproof.results import check_writable, write_text
+
+    if options.json:
+        check_writable(options.json)
+    worlds = [(w, n) for w in range(1, options.ranks + 1) for n in range(options.chunks + 1)]
+    rows, progress = [], report.Progress(len(worlds))
+    for row in explore.counted(worlds):
+        progress.world(row)
+        rows.append(row)
+    if options.json:
+        write_text(options.json, json.dumps([row.document() for row in rows], indent=1) + "\n")
+    if str(options.json) != "-":
+        print(report.worlds(rows), end="", flush=True)
+    verdicts = {row.verdict for row in rows}
+    return 1 if verdicts & {"differ", "wrong"} else 3 if "not-run" in verdicts else 0
 
 
 def _write(options: argparse.Namespace, results: Results) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from xml.etree import ElementTree
 
 from kvproof.connectors.listing import Entry
+from kvproof.explore import Counted
 from kvproof.results import INCONCLUSIVE, INTERRUPTED, NEUTRAL, ObligationRow, ReplayRow, Results, is_finding
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ class Progress:
     def obligation(self, row: ObligationRow) -> None:
         """Show that an obligation is done."""
         self._show(f"{row.id}: {row.verdict} ({row.seconds:.1f} s)")
+
+    def world(self, row: Counted) -> None:
+        """Show that a world is counted."""
+        self._show(f"W = {row.world_size}, n = {row.chunks}: {row.states} states, {row.verdict}")
 
     def _show(self, line: str) -> None:
         self._done += 1
@@ -103,6 +108,28 @@ def table(results: Results, *, width: int | None = None) -> str:
         console.print(Text(f"known file of {complaint.connector}, {complaint.entry}: {complaint.problem}", "bold red"))
     console.print()
     console.print(Text(closing(results)))
+    return out.getvalue()
+
+
+def worlds(rows: Sequence[Counted], *, width: int | None = None) -> str:
+    """Return the table of state counts, the Python model's beside TLC's, and what is wrong with any."""
+    from rich.table import Table
+    from rich.text import Text
+
+    out = io.StringIO()
+    console = _console(out, width)
+    view = Table(title="States of the loading protocol", title_justify="left", box=None, pad_edge=False)
+    for heading in ("W", "n", "Python", "TLC", "steps", "longest way", "states/s", ""):
+        view.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+    for row in rows:
+        style = {"agree": "green", "not-run": "bold magenta"}.get(row.verdict, "bold red")
+        view.add_row(
+            str(row.world_size), str(row.chunks), str(row.states), "" if row.tlc is None else str(row.tlc),
+            str(row.steps), str(row.depth), f"{row.rate:.0f}", Text(row.verdict, style))
+    console.print(view)
+    for said in dict.fromkeys(text for row in rows for text in (row.wrong, row.why) if text):
+        console.print()
+        console.print(Text(printable(said)))
     return out.getvalue()
 
 

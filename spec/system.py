@@ -7,8 +7,9 @@ search for runs, and `Concrete`, which takes the same formulas as a Python funct
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -104,8 +105,28 @@ class System(Theory):
         return list(found.values())
 
 
+Guards = dict[str, Callable[..., bool]]
+Changes = dict[str, dict[str, Callable[..., Any]]]
 Point = dict[str, Any]
 """A concrete state: a value for each constant, a dictionary from argument tuples for each function."""
+
+
+@functools.cache
+def _actions(kind: type[System]) -> tuple[Guards, Changes]:
+    """Compile the guard of every action, and what it makes of each symbol that it changes."""
+    system, guards, changes = kind(), Guards(), Changes()
+    s = system.view()
+    for act in system.actions():
+        picks = act.constants()
+        step = act.step(system, s, picks)
+        guards[act.name] = compiled(step.guard, picks)
+        changes[act.name] = {}
+        for name, meaning in step.changes.items():
+            symbol = system.symbols(State)[name]
+            arguments = [z3.Const(f"{name}.{index}", sort) for index, sort in enumerate(symbol.arguments)]
+            term = meaning(*arguments) if arguments else meaning
+            changes[act.name][name] = compiled(as_formula(term), [*picks, *arguments])
+    return guards, changes
 
 
 @dataclass
@@ -115,22 +136,11 @@ class Concrete:
     system: System
     ranks: int
     size: int
-    _guards: dict[str, Callable[..., bool]] = field(default_factory=dict)
-    _changes: dict[str, dict[str, Callable[..., Any]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Compile every action."""
-        s = self.system.view()
-        for act in self.system.actions():
-            picks = act.constants()
-            step = act.step(self.system, s, picks)
-            self._guards[act.name] = compiled(step.guard, picks)
-            self._changes[act.name] = {}
-            for name, meaning in step.changes.items():
-                symbol = self.system.symbols(State)[name]
-                arguments = [z3.Const(f"{name}.{index}", sort) for index, sort in enumerate(symbol.arguments)]
-                term = meaning(*arguments) if arguments else meaning
-                self._changes[act.name][name] = compiled(as_formula(term), [*picks, *arguments])
+        """Compile every action, unless that was done before for a system of this kind."""
+        kind: Any = type(self.system)
+        self._guards, self._changes = _actions(kind)
 
     @property
     def domains(self) -> dict[str, range]:
