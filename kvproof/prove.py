@@ -205,6 +205,7 @@ def _row(result: Result, opinions: Sequence[Opinion]) -> ObligationRow:
                 "verdict": mutant.verdict,
                 "says": mutant.says,
                 "consequence": mutant.explain,
+                "redefines": mutant.redefines,
                 "trace": diagram(mutant.trace) if mutant.trace is not None else [],
             }
             for mutant in result.mutants

@@ -181,16 +181,19 @@ def proofs(results: Results) -> str:
 
 def explained(row: ObligationRow) -> str:
     """Return everything there is to say about one obligation, as text."""
-    lines = [f"{row.id}: {row.claim}", f"scope: {row.scope}", f"fragment: {row.fragment}", f"verdict: {row.verdict}"]
+    lines = [f"{row.id}: {row.claim}", f"scope: {row.scope}", f"fragment: {row.fragment}",
+             f"verdict: {row.verdict}{' (a limit)' if row.known else ''}"]
     lines += [f"assumes: {assumption}" for assumption in row.assumes]
     lines += [f"why: {row.explain}"] if row.explain else []
-    lines += ["", "a witness:", *(f"  {line}" for line in row.witness)]
+    if row.witness:
+        lines += ["", "a witness:", *(f"  {line}" for line in row.witness)]
     if row.trace:
         lines += ["", "the counterexample:", *(f"  {line}" for line in row.trace)]
     for mutant in row.mutants:
         lines += ["", f"mutant {mutant['id']} ({mutant['says']}): {mutant['verdict']}"]
         lines += [f"  {line}" for line in mutant["trace"]]
         lines += [f"  bad, because {mutant['consequence']}"] if mutant["consequence"] else []
+        lines += [f"  it redefines {mutant['redefines']}"] if mutant.get("redefines") else []
     return "\n".join(lines) + "\n"
 
 
@@ -229,7 +232,7 @@ def _closing(results: Results, counts: Counter[str]) -> str:
     sums = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items())) or "nothing was run"
     why = {
         0: "all as expected",
-        1: "a finding that is not known, or a known entry that is stale or expired",
+        1: "a finding that is not known, or a known entry that is stale or expired" if results.replays else "a finding",
         3: "inconclusive",
     }[results.exit_code]
     cut = "interrupted; " if results.interrupted else ""

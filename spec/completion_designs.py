@@ -7,14 +7,14 @@ from typing import Any
 import z3
 
 from kvproof.spec.system import Step, System, action
-from kvproof.spec.theory import Bool, Formula, Int, Rank, State, View, enum, forall, put
+from kvproof.spec.theory import Bool, Formula, Int, Rank, Rigid, State, View, enum, forall, put, within
 
 Place, NEW, WORKER, QUEUE, KEPT, GONE = enum("CompletionPlace", "new", "worker", "queue", "kept", "gone")
 _LEFT = {NEW: 4, WORKER: 3, QUEUE: 2, KEPT: 1}
 
 
 class Completion(System):
-    """What the three designs share. Operations and ids are any integers; workers are any finite number of ranks.
+    """What the three designs share. There are any number of `operations`; ids are integers, workers are the ranks.
 
     An operation goes to a worker, its completion into that worker's queue under the operation's id, and draining the
     queue finds the future that is registered under that id. `place(o)` is where o, then its completion, is: new, at the
@@ -23,6 +23,8 @@ class Completion(System):
     an error or its cancellation, and `got(o)` is whose completion it was. A cancelled future stays registered until its
     completion comes. `dead(w)`: the worker has died; `reaped(w)`: the client has seen it and dealt with it.
     """
+
+    operations = Rigid(Int)
 
     place = State(Int, Place)
     at = State(Int, Rank)
@@ -36,6 +38,10 @@ class Completion(System):
     dead = State(Rank, Bool)
     reaped = State(Rank, Bool)
     closed = State(Bool)
+
+    def sized(self, s: View, size: int) -> list[Formula]:
+        """Operations 0 to `size`."""
+        return [s.operations == size + 1]
 
     def init(self, s: View) -> list[Formula]:
         """No operation has begun, every worker lives."""
@@ -61,7 +67,8 @@ class Completion(System):
 
     def usable(self, s: View, o: Any, i: Any, w: Any) -> Formula:
         """Whether a new operation may take this id and this worker."""
-        return z3.And(self.unlocked(s), z3.Not(s.closed), self.fresh(s, o), self.free(s, i), z3.Not(s.reaped(w)))
+        return z3.And(within(0, o, s.operations), self.unlocked(s), z3.Not(s.closed), self.fresh(s, o), self.free(s, i),
+                      z3.Not(s.reaped(w)))
 
     def unlocked(self, s: View) -> Formula:
         """No call holds the lock; there is none unless a design has one."""
@@ -164,6 +171,7 @@ class Completion(System):
         """What each stage of an operation implies."""
         return {
             **self.safety(s),
+            "counted": forall(Int, lambda o: z3.Or(self.fresh(s, o), within(0, o, s.operations))),
             "new": forall(Int, lambda o: z3.Implies(z3.Not(s.promised(o)), z3.And(
                 s.delivered(o) == 0, z3.Not(s.registered(o)), z3.Not(s.cancelled(o))))),
             "registered": forall(Int, lambda o: z3.Implies(s.registered(o), z3.And(
@@ -187,9 +195,12 @@ class Completion(System):
                 found = z3.If(s.place(o) == place, steps, found)
             return found
 
+        def work(o: Any) -> tuple[Any, ...]:
+            parts = (z3.If(self.fresh(s, o), 1, 0), left(o), z3.If(s.promised(o), 0, 1), z3.If(s.cancelled(o), 0, 1))
+            return tuple(z3.If(within(0, o, s.operations), part, 0) for part in parts)
+
         return {
-            "work": ((Int,), lambda o: (
-                z3.If(self.fresh(s, o), 1, 0), left(o), z3.If(s.promised(o), 0, 1), z3.If(s.cancelled(o), 0, 1))),
+            "work": ((Int,), work, lambda o: s.operations),
             "deaths": ((Rank,), lambda w: (z3.If(s.dead(w), 0, 1), z3.If(s.reaped(w), 0, 1))),
             "closing": ((), lambda: (z3.If(s.closed, 0, 1),)),
         }

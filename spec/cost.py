@@ -355,7 +355,8 @@ OBLIGATIONS: tuple[Obligation, ...] = (
         sometimes=lambda theory, s: z3.And(s.S > s.A, s.w == 2, s.start == 0),
         mutants=(
             Mutant("strictly", "bounded iff S < A", StrictlyStable,
-                   "with S = A the backlog stays where it was, and is taken to grow"),
+                   "with S = A the backlog stays where it was, and is taken to grow",
+                   "when the backlog is bounded: that is what is claimed"),
             Mutant("idle-credit", "idle time is carried over", IdleCredit,
                    "the backlog is negative: a load would be served before it arrives"),
         ),

@@ -285,15 +285,16 @@ def _replies(name: str, claim: str, *mutants: Mutant, sometimes: Any = _whole, s
         safety=name, sometimes=sometimes, shows=shows, mutants=mutants,
         assumes=("the sender's lengths are those that it announces (its payload has as many bytes)",),
     )
+_COMPLETE = "when a reply is complete for the receiver, since that is what such a reader decides otherwise"
 
 
 OBLIGATIONS: tuple[Obligation, ...] = (
     _replies(
         "never-waits", "when the last byte of a reply has come, the receiver waits for no other",
         Mutant("header-11", "the header of a bulk string is read as 11 bytes", FixedHeader,
-               "the nil is complete with 5 bytes, and the reader waits for 6 more, which never come"),
+               "the nil is complete with 5 bytes, and the reader waits for 6 more, which never come", _COMPLETE),
         Mutant("header-expected", "the header is read as long as that of the size expected", ExpectedHeader,
-               "the nil is shorter than the header of the size expected, and the reader waits for ever"),
+               "the nil is shorter than the header of the size expected, and the reader waits for ever", _COMPLETE),
         Mutant("null-two-more", "a line's end is read after a null bulk string, too", NullTakesTwo,
                "the reader waits for two bytes, and will swallow those of the following reply"),
     ),

@@ -8,19 +8,21 @@ import z3
 
 from kvproof.spec.obligation import Always, Mutant, NoDeadlock, Obligation, Progress
 from kvproof.spec.system import Step, System, action
-from kvproof.spec.theory import Bool, Formula, Int, Rigid, State, View, enum, exists, forall, put
+from kvproof.spec.theory import Bool, Formula, Int, Rigid, State, View, enum, exists, forall, put, within
 
 Phase, ASKING, PROMISED, COMPUTING, USED = enum("LeasePhase", "asking", "promised", "computing", "used")
 
 
 class Lease(System):
-    """Requests (any number) ask for one chunk each, `chunk(q)`, and load it when the answer is yes.
+    """`requests` (any number) ask for one of `chunks` each, `chunk(q)`, and load it when the answer is yes.
 
     `present(k)`: the cache has chunk k. `intact(k)`: its bytes are good; nobody knows before they are loaded.
     `verdict(k)`: what lookups answer for k. `phase(q)`: still asking, promised by a positive answer (a lease), gone to
     compute the chunk itself, or has used the chunk. `refused(k)`: a load of k has failed since k was last stored.
     """
 
+    requests = Rigid(Int)
+    chunks = Rigid(Int)
     chunk = Rigid(Int, Int)
 
     present = State(Int, Bool)
@@ -29,9 +31,13 @@ class Lease(System):
     refused = State(Int, Bool)
     phase = State(Int, Phase)
 
+    def axioms(self, s: View) -> list[Formula]:
+        """Every request asks for a chunk that there is."""
+        return [forall(Int, lambda q: within(0, s.chunk(q), s.chunks))]
+
     def sized(self, s: View, size: int) -> list[Formula]:
-        """Chunks 0 to `size`."""
-        return [forall(Int, lambda q: z3.And(s.chunk(q) >= 0, s.chunk(q) <= size))]
+        """Requests and chunks 0 to `size`."""
+        return [s.requests == size + 1, s.chunks == size + 1]
 
     def init(self, s: View) -> list[Formula]:
         """Any chunks are present, and lookups know which; nobody has asked."""
@@ -48,7 +54,7 @@ class Lease(System):
     def ask(self, s: View, q: Any) -> Step:
         """Look the chunk up: a promise, or compute it."""
         found = z3.If(s.verdict(s.chunk(q)), PROMISED, COMPUTING)
-        return Step(s.phase(q) == ASKING, phase=put(s.phase, q, found))
+        return Step(z3.And(within(0, q, s.requests), s.phase(q) == ASKING), phase=put(s.phase, q, found))
 
     @action(q=Int)
     def load(self, s: View, q: Any) -> Step:
@@ -81,7 +87,7 @@ class Lease(System):
     def evict(self, s: View, k: Any) -> Step:
         """Chunk k makes room for others."""
         return Step(
-            z3.And(s.present(k), self.evictable(s, k)), present=put(s.present, k, False),
+            z3.And(within(0, k, s.chunks), s.present(k), self.evictable(s, k)), present=put(s.present, k, False),
             verdict=put(s.verdict, k, False))
 
     def evictable(self, s: View, k: Any) -> Formula:
@@ -91,23 +97,25 @@ class Lease(System):
     @action(fair=False, k=Int)
     def spoil(self, s: View, k: Any) -> Step:
         """The bytes of k are damaged, and nobody notices."""
-        return Step(s.intact(k), intact=put(s.intact, k, False))
+        return Step(z3.And(within(0, k, s.chunks), s.intact(k)), intact=put(s.intact, k, False))
 
     @action(fair=False, k=Int)
     def store(self, s: View, k: Any) -> Step:
         """Chunk k is stored, again or for the first time."""
         return Step(
-            z3.Not(s.present(k)), present=put(s.present, k, True), intact=put(s.intact, k, True),
-            verdict=put(s.verdict, k, True), refused=put(s.refused, k, False))
+            z3.And(within(0, k, s.chunks), z3.Not(s.present(k))), present=put(s.present, k, True),
+            intact=put(s.intact, k, True), verdict=put(s.verdict, k, True), refused=put(s.refused, k, False))
 
     def finished(self, s: View) -> Formula:
-        """Every request that has asked uses the chunk, or computes it."""
-        return forall(Int, lambda q: z3.Or(s.phase(q) == USED, s.phase(q) == COMPUTING))
+        """Every request uses the chunk, or computes it."""
+        return forall(Int, lambda q: z3.Implies(
+            within(0, q, s.requests), z3.Or(s.phase(q) == USED, s.phase(q) == COMPUTING)))
 
     def invariant(self, s: View) -> dict[str, Formula]:
         """Answers are true to what is there."""
         return {
             **self.safety(s),
+            "counted": forall(Int, lambda q: z3.Or(s.phase(q) == ASKING, within(0, q, s.requests))),
             "verdict": forall(Int, lambda k: s.verdict(k) == s.present(k)),
             "refused": forall(Int, lambda k: z3.Implies(s.refused(k), z3.Not(s.present(k)))),
         }
@@ -128,12 +136,16 @@ class Quiet(Lease):
 
     def measure(self, s: View) -> dict[str, Any]:
         """For each request: whether it is over, what can still become of its chunk, whether it has asked."""
+        def request(q: Any) -> tuple[Any, ...]:
+            over = z3.Or(s.phase(q) == USED, s.phase(q) == COMPUTING)
+            parts = (z3.Not(over), s.present(s.chunk(q)), s.phase(q) == ASKING)
+            return tuple(z3.If(z3.And(within(0, q, s.requests), part), 1, 0) for part in parts)
+
+        def chunk(k: Any) -> tuple[Any, ...]:
+            return tuple(z3.If(z3.And(within(0, k, s.chunks), part), 1, 0) for part in (s.present(k), s.intact(k)))
+
         return {
-            "requests": ((Int,), lambda q: (
-                z3.If(z3.Or(s.phase(q) == USED, s.phase(q) == COMPUTING), 0, 1),
-                z3.If(s.present(s.chunk(q)), 1, 0), z3.If(s.phase(q) == ASKING, 1, 0))),
-            "chunks": ((Int,), lambda k: (z3.If(s.present(k), 1, 0), z3.If(s.intact(k), 1, 0))),
-        }
+            "requests": ((Int,), request, lambda q: s.requests), "chunks": ((Int,), chunk, lambda k: s.chunks)}
 
 
 class StillPresent(Lease):

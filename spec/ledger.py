@@ -132,6 +132,8 @@ class Ledger(System):
                 s.usage(c) == 0, forall(Int, lambda k: z3.And(
                     s.pins(c, k) == 0, z3.Implies(s.locked(k), s.holder(k) != c)))))),
             "never-negative": forall(Rank, Int, lambda c, k: s.pins(c, k) >= 0),
+            "exclusive": forall(Rank, Rank, lambda c, d: z3.Implies(
+                z3.And(s.phase(c) == HOLDING, s.phase(d) == HOLDING, s.step(c) == s.step(d)), c == d)),
         }
 
     def measure(self, s: View) -> dict[str, Any]:
@@ -179,6 +181,26 @@ class UndoneTwice(Ledger):
         return Step(step.guard, **{**step.changes, "step": back, "again": put(s.again, c, True)})
 
 
+class NoLock(Ledger):
+    """The lock is taken whoever has it."""
+
+    @action(c=Rank)
+    def lock(self, s: View, c: Any) -> Step:
+        """Do not look."""
+        step = super().lock(s, c)
+        return Step(z3.And(s.phase(c) == LOOP, s.step(c) < s.keys), **step.changes)
+
+
+class UnlocksAlways(Ledger):
+    """A failure releases the key's lock, its own or not (`finally: release()`)."""
+
+    @action(fair=False, c=Rank)
+    def fail(self, s: View, c: Any) -> Step:
+        """Let go of what somebody else may hold."""
+        step = super().fail(s, c)
+        return Step(step.guard, **{**step.changes, "locked": put(s.locked, s.step(c), False)})
+
+
 class AsksAgain(Ledger):
     """A failure goes back to the start of the loop."""
 
@@ -190,7 +212,7 @@ class AsksAgain(Ledger):
 
 _SCOPE = "any number of callers and keys; a failure at any place in the loop"
 _FRAGMENT = "UFLIA with quantifiers"
-_SIZES = ((1, 0), (1, 1), (2, 1), (1, 2))
+_SIZES = ((1, 0), (1, 1), (2, 1), (3, 1), (1, 2))
 _RETURN = Mutant(
     "return-in-loop", "return inside the loop", ReturnsInLoop,
     "the caller has returned and the key's lock is held: the next caller blocks for ever")
@@ -223,6 +245,15 @@ OBLIGATIONS: tuple[Obligation, ...] = (
         Always, "never-negative", "no pin count falls below zero", safety="never-negative",
         mutants=(Mutant("undone-twice", "undone twice", UndoneTwice,
                         "one caller's pins on the key are negative: it has undone somebody else's"),),
+    ),
+    _shared(
+        Always, "exclusive", "no two callers hold the lock of one key", safety="exclusive",
+        mutants=(
+            Mutant("no-lock", "the lock is taken without a look at who has it", NoLock,
+                   "two callers change the key's pins and the budget at once"),
+            Mutant("unlocks-always", "a failure releases the lock although another caller has it", UnlocksAlways,
+                   "a third caller has come in while the second was at work"),
+        ),
     ),
     _shared(
         NoDeadlock, "no-deadlock", "as long as somebody has not returned, somebody can go on",

@@ -12,11 +12,12 @@ from kvproof.spec.theory import Bool, Formula, Int, Rank, Rigid, State, View, ex
 
 
 class Reports(System):
-    """Operations that fetch `wanted(o)` blocks, `local(o)` of which are there already, from the peer `source(o)`.
+    """`operations` that fetch `wanted(o)` blocks, `local(o)` of which are there already, from the peer `source(o)`.
 
     `moved(o)` blocks have come; `reports(o)` counts the terminal reports: done or failed.
     """
 
+    operations = Rigid(Int)
     wanted = Rigid(Int, Int)
     local = Rigid(Int, Int)
     source = Rigid(Int, Rank)
@@ -32,7 +33,7 @@ class Reports(System):
 
     def sized(self, s: View, size: int) -> list[Formula]:
         """Operations of at most `size` blocks."""
-        return [forall(Int, lambda o: z3.And(s.wanted(o) <= size, s.local(o) <= size))]
+        return [s.operations == size + 1, forall(Int, lambda o: z3.And(s.wanted(o) <= size, s.local(o) <= size))]
 
     def init(self, s: View) -> list[Formula]:
         """No operation has begun; every peer lives."""
@@ -53,7 +54,7 @@ class Reports(System):
     def begin(self, s: View, o: Any) -> Step:
         """Begin o; when nothing has to come, it is done at once."""
         return Step(
-            z3.Not(s.begun(o)), begun=put(s.begun, o, True),
+            z3.And(within(0, o, s.operations), z3.Not(s.begun(o))), begun=put(s.begun, o, True),
             reports=put(s.reports, o, z3.If(self.at_once(s, o), 1, s.reports(o))),
         )
 
@@ -90,6 +91,7 @@ class Reports(System):
         """What has come and been reported."""
         return {
             **self.safety(s),
+            "counted": forall(Int, lambda o: z3.Implies(s.begun(o), within(0, o, s.operations))),
             "moved": forall(Int, lambda o: within(0, s.moved(o), self.needed(s, o) + 1)),
             "begun": forall(Int, lambda o: z3.Implies(z3.Not(s.begun(o)), z3.And(s.moved(o) == 0, s.reports(o) == 0))),
             "counts": forall(Int, lambda o: s.reports(o) >= 0),
@@ -106,9 +108,12 @@ class Reports(System):
 
     def measure(self, s: View) -> dict[str, Any]:
         """What each operation has still to do, and who may die."""
+        def work(o: Any) -> tuple[Any, ...]:
+            parts = (z3.If(s.begun(o), 0, 1), self.needed(s, o) - s.moved(o), z3.If(s.reports(o) == 0, 1, 0))
+            return tuple(z3.If(within(0, o, s.operations), part, 0) for part in parts)
+
         return {
-            "work": ((Int,), lambda o: (
-                z3.If(s.begun(o), 0, 1), self.needed(s, o) - s.moved(o), z3.If(s.reports(o) == 0, 1, 0))),
+            "work": ((Int,), work, lambda o: s.operations),
             "deaths": ((Rank,), lambda w: (z3.If(s.dead(w), 0, 1),)),
         }
 

@@ -183,7 +183,9 @@ class Load(System):
                 z3.If(s.left(r) == 0, 1, 0), s.length(r) - s.failure(r),
                 z3.If(s.left(r) == 0, 1, self.collectives(s, r)) - s.entered(r),
                 s.entered(r) - s.left(r))),
-            "arrivals": ((Rank, Int), lambda r, c: (z3.If(s.loaded(r, c), 0, 1),)),
+            "arrivals": (
+                (Rank, Int), lambda r, c: (z3.If(z3.And(within(0, c, s.length(r)), z3.Not(s.loaded(r, c))), 1, 0),),
+                lambda r, c: s.length(r)),
         }
 
 
@@ -331,6 +333,7 @@ class StartsOver(Load):
 
 _SCOPE = "all W, all lists of any length, any owner map; no rank dead, no timeout; gets fail or come late anywhere"
 _FRAGMENT = "UFLIA with quantifiers"
+_GONE = "when a rank is done: also when it has returned from the step in any other way"
 _SKIPS = "it has returned, and the rank that waits in the collective which it never enters waits for ever"
 
 
@@ -370,11 +373,11 @@ OBLIGATIONS: tuple[Obligation, ...] = (
     ),
     _always(
         "no-skip", "no rank finishes while a peer waits for it in a collective",
-        Mutant("early-return", "return on the rank's own miss", EarlyReturn, _SKIPS),
-        Mutant("empty-list", "the exchange is skipped when the rank's list is empty", EmptyListSkips, _SKIPS),
-        Mutant("buffer-full", "the loop is left when the rank's own buffer is full", BufferFull, _SKIPS),
-        Mutant("exception", "an exception between the local work and the collective", Raises, _SKIPS),
-        Mutant("lonely-timeout", "a timeout leaves the step alone", LonelyTimeout, _SKIPS),
+        Mutant("early-return", "return on the rank's own miss", EarlyReturn, _SKIPS, _GONE),
+        Mutant("empty-list", "the exchange is skipped when the rank's list is empty", EmptyListSkips, _SKIPS, _GONE),
+        Mutant("buffer-full", "the loop is left when the rank's own buffer is full", BufferFull, _SKIPS, _GONE),
+        Mutant("exception", "an exception between the local work and the collective", Raises, _SKIPS, _GONE),
+        Mutant("lonely-timeout", "a timeout leaves the step alone", LonelyTimeout, _SKIPS, _GONE),
         Mutant("own-failure", "each rank uses its own first failure", OwnFailure, _SKIPS),
     ),
     _always(

@@ -7,7 +7,7 @@ from typing import Any
 import z3
 
 from kvproof.spec.load import Load
-from kvproof.spec.obligation import Always, Mutant, NoDeadlock, Obligation, Sizes
+from kvproof.spec.obligation import Always, Mutant, NoDeadlock, Obligation, Progress, Sizes
 from kvproof.spec.system import Step, action
 from kvproof.spec.theory import Bool, Formula, Int, Rank, State, View, exists, forall, put, within
 
@@ -104,6 +104,15 @@ class FailingLoad(Load):
         """Every rank is dead, or gave up, or is done and through the first collective of the later step."""
         return forall(Rank, lambda r: z3.Implies(self.present(s, r), s.answered(r)))
 
+    def measure(self, s: View) -> dict[str, Any]:
+        """As in `Load`; and who may still die, give up, or go on to the later step."""
+        return {
+            **super().measure(s),
+            "lives": ((Rank,), lambda r: (z3.If(s.dead(r), 0, 1),)),
+            "patience": ((Rank,), lambda r: (z3.If(s.aborted(r), 0, 1),)),
+            "later": ((Rank,), lambda r: (z3.If(s.called(r), 0, 1), z3.If(s.answered(r), 0, 1))),
+        }
+
     def uses(self, s: View, r: Any, c: Any) -> Formula:
         """Rank r computes with chunk c."""
         return z3.And(self.done(s, r), z3.Not(s.aborted(r)), within(0, c, s.agreed(r)))
@@ -125,14 +134,18 @@ class FailingLoad(Load):
 
     def safety(self, s: View) -> dict[str, Formula]:
         """What is claimed of every reachable state, besides what `Load` claims."""
+        def waiting(s: View, r: Any) -> Formula:
+            """Rank r lives, has not given up, and is in a collective."""
+            inside = z3.Or(s.entered(r) == s.left(r) + 1, z3.And(s.called(r), z3.Not(s.answered(r))))
+            return z3.And(z3.Not(s.dead(r)), z3.Not(s.aborted(r)), inside)
+
         return {
             **super().safety(s),
-            "expires": forall(Rank, lambda r: z3.Implies(
-                z3.And(z3.Not(s.dead(r)), z3.Not(s.aborted(r)), z3.Or(
-                    s.entered(r) == s.left(r) + 1, z3.And(s.called(r), z3.Not(s.answered(r))))),
-                self.expire(s, r).guard)),
+            "expires": forall(Rank, lambda r: z3.Implies(waiting(s, r), z3.And(
+                self.expire(s, r).guard, z3.Not(waiting(s.but(self.expire(s, r).changes), r))))),
             "abort-leaves": forall(Rank, lambda r: z3.Implies(s.aborted(r), self.moved(s, r) == s.abandoned(r))),
-            "uses-completed": forall(Rank, Int, lambda r, c: z3.Implies(self.uses(s, r, c), s.held(r, c))),
+            "uses-completed": forall(Rank, Int, lambda r, c: z3.Implies(
+                self.uses(s, r, c), z3.And(s.held(r, c), s.entered(s.owner(c)) > c + 1))),
             "rebuild": forall(Rank, Rank, lambda r, q: z3.Implies(self.out(s, q), z3.Not(s.answered(r)))),
             "all-or-none": forall(Rank, Rank, lambda r, q: z3.Implies(
                 z3.And(self.done(s, r), s.agreed(r) >= 1), z3.Not(z3.And(s.aborted(q), z3.Not(self.done(s, q)))))),
@@ -147,6 +160,27 @@ class NoExpiryInExchange(FailingLoad):
         """Expire in a broadcast only."""
         step = super().expire(s, r)
         return Step(z3.And(step.guard, s.left(r) >= 1), **step.changes)
+
+
+class ExpiryIgnored(FailingLoad):
+    """A wait that has expired is written to the log."""
+
+    @action(r=Rank)
+    def expire(self, s: View, r: Any) -> Step:
+        """Change nothing."""
+        return Step(super().expire(s, r).guard)
+
+
+class LeavesDeadOwner(FailingLoad):
+    """A broadcast takes place among those that live, its owner or not."""
+
+    @action(r=Rank)
+    def leave_broadcast(self, s: View, r: Any) -> Step:
+        """Wait for the live ranks only."""
+        step = Load.leave_broadcast(self, s, r)
+        there = forall(Rank, lambda p: z3.Or(s.dead(p), s.entered(p) > s.left(r)))
+        inside = z3.And(s.left(r) >= 1, s.entered(r) == s.left(r) + 1)
+        return self.by(s, r, Step(z3.And(inside, there), **step.changes))
 
 
 class GoesOnAfterAbort(FailingLoad):
@@ -193,10 +227,25 @@ def _always(
 
 OBLIGATIONS: tuple[Obligation, ...] = (
     _always(
-        "expires", "every rank that waits in a collective can give up waiting",
+        "expires", "every rank that waits in a collective can give up, which ends its wait",
         lambda theory, s: z3.And(_two(theory, s), exists(Rank, lambda r: theory.waits(s, r))),
         Mutant("exchange-without-timeout", "only the broadcasts have a timeout", NoExpiryInExchange,
-               "a rank waits in the exchange for one that died, and nothing ends that"),
+               "a rank waits in the exchange, and if a peer dies nothing will ever end that",
+               redefines="whether a rank can give up is itself what is claimed"),
+        Mutant("expiry-ignored", "an expired wait is noted, and goes on", ExpiryIgnored,
+               "the rank has given up and waits all the same",
+               redefines="what giving up does is itself what is claimed"),
+    ),
+    Progress(
+        id="load.progress-when-failing", scope=_SCOPE, theory=FailingLoad, fragment="UFLIA with quantifiers",
+        claim="whoever dies, every live rank gets through or gives up: each action brings one nearer, and none back",
+        sometimes=lambda theory, s: z3.And(_two(theory, s), theory.finished(s), exists(Rank, lambda r: s.dead(r)),
+                                           exists(Rank, lambda r: s.aborted(r))),
+        mutants=(Mutant("expiry-ignored", "an expired wait is noted, and goes on", ExpiryIgnored,
+                        "it can expire again and again, and ends nothing"),),
+        assumes=("fairness: an action that stays possible is taken at some time (arrival and death need not be)",
+                 "with load.no-deadlock-when-failing, no run stops before that"),
+        depth=12, sizes=((2, 0), (2, 1)),
     ),
     NoDeadlock(
         id="load.no-deadlock-when-failing", scope=_SCOPE, theory=FailingLoad, fragment="UFLIA with quantifiers",
@@ -218,7 +267,10 @@ OBLIGATIONS: tuple[Obligation, ...] = (
         lambda theory, s: z3.And(_two(theory, s), exists(Rank, Int, lambda r, c: z3.And(
             within(0, c, s.length(r)), theory.uses(s, r, c)))),
         Mutant("uses-what-it-has", "after an abort the agreed prefix is used all the same", UsesWhatItHas,
-               "it computes with a buffer that nothing was broadcast into"),
+               "it computes with a buffer that nothing was broadcast into",
+               redefines="what a rank uses is itself what is claimed"),
+        Mutant("dead-owner", "a broadcast takes place among the live ranks although its owner is dead", LeavesDeadOwner,
+               "its owner never entered the broadcast, and the rank computes with what the buffer held before"),
         sizes=((2, 1),),
     ),
     _always(

@@ -75,7 +75,7 @@ def shortest(system: Framing, bad: Formula, depth: int, types: str = "") -> Run 
         for world, states, actions in level:
             state = states[-1]
             if is_bad(concrete.interpretation(world, state)):
-                found = Run(1, concrete.size, world, states, actions)
+                found = Run(1, concrete.size, world, states, actions, (None,) * len(actions))
                 believe_run(system, found, lambda theory, view: bad, concrete)
                 return found
             if state["beyond"] or state["refusal"] != "none" or not (state["pending"] or state["closing"]):

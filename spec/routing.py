@@ -17,8 +17,9 @@ class Affinity(System):
 
     Replicas are the ranks here. `known(p)` and `home(p)`: the router has sent prefix p somewhere before, and where.
     `kept(p, r)`: a request with prefix p went to r as the replica where it belongs; `away(p, r)`: one went there
-    because its home was full; `strayed(p)`: one went away although its home had room. Replicas fill and drain at any
-    time; a prefix that nobody knows goes to any replica that is not full, and that is its home from then on.
+    because its home was full; `strayed(p)`: one went away although its home had room; `crowded(r)`: one was
+    sent to r although r was full. Replicas fill and drain at any time; a prefix that nobody knows goes to any replica
+    that is not full, and that is its home from then on.
     """
 
     known = State(Int, Bool)
@@ -27,11 +28,13 @@ class Affinity(System):
     kept = State(Int, Rank, Bool)
     away = State(Int, Rank, Bool)
     strayed = State(Int, Bool)
+    crowded = State(Rank, Bool)
 
     def init(self, s: View) -> list[Formula]:
         """No request yet."""
         return [
-            forall(Int, lambda p: z3.Not(z3.Or(s.known(p), s.strayed(p)))), forall(Rank, lambda r: z3.Not(s.full(r))),
+            forall(Int, lambda p: z3.Not(z3.Or(s.known(p), s.strayed(p)))),
+            forall(Rank, lambda r: z3.Not(z3.Or(s.full(r), s.crowded(r)))),
             forall(Int, Rank, lambda p, r: z3.And(z3.Not(s.kept(p, r)), z3.Not(s.away(p, r)))),
         ]
 
@@ -39,12 +42,17 @@ class Affinity(System):
         """The router takes r for the replica that a request with prefix p belongs to."""
         return z3.Or(z3.Not(s.known(p)), s.home(p) == r)
 
+    def room(self, s: View, r: Any) -> Formula:
+        """The router takes r for a replica that is not full."""
+        return z3.Not(s.full(r))
+
     @action(p=Int, r=Rank)
     def send(self, s: View, p: Any, r: Any) -> Step:
         """A request with prefix p goes to the replica where it belongs."""
-        ready = z3.And(z3.Not(s.full(r)), self.affine(s, p, r))
+        ready = z3.And(self.room(s, r), self.affine(s, p, r))
         home = z3.If(s.known(p), s.home(p), r)
-        return Step(ready, known=put(s.known, p, True), home=put(s.home, p, home), kept=put(s.kept, (p, r), True))
+        return Step(ready, known=put(s.known, p, True), home=put(s.home, p, home), kept=put(s.kept, (p, r), True),
+                    crowded=put(s.crowded, r, z3.Or(s.crowded(r), s.full(r))))
 
     def diverts(self, s: View, p: Any) -> Formula:
         """The router sends a request away from the home of its prefix: that is full."""
@@ -53,9 +61,10 @@ class Affinity(System):
     @action(p=Int, r=Rank)
     def divert(self, s: View, p: Any, r: Any) -> Step:
         """The request goes elsewhere, and the home stays what it was."""
-        ready = z3.And(s.known(p), self.diverts(s, p), s.home(p) != r, z3.Not(s.full(r)))
+        ready = z3.And(s.known(p), self.diverts(s, p), s.home(p) != r, self.room(s, r))
         strayed = z3.Or(s.strayed(p), z3.Not(s.full(s.home(p))))
-        return Step(ready, away=put(s.away, (p, r), True), strayed=put(s.strayed, p, strayed))
+        return Step(ready, away=put(s.away, (p, r), True), strayed=put(s.strayed, p, strayed),
+                    crowded=put(s.crowded, r, z3.Or(s.crowded(r), s.full(r))))
 
     @action(fair=False, r=Rank)
     def fill(self, s: View, r: Any) -> Step:
@@ -67,13 +76,14 @@ class Affinity(System):
         return {
             "home": forall(Int, Rank, lambda p, r: z3.Implies(s.kept(p, r), z3.And(s.known(p), s.home(p) == r))),
             "stays": forall(Int, lambda p: z3.Not(s.strayed(p))),
+            "room": forall(Rank, lambda r: z3.Not(s.crowded(r))),
         }
 
     def safety(self, s: View) -> dict[str, Formula]:
         """What is claimed of every reachable state."""
         return {"one-replica": z3.And(
             forall(Int, Rank, Rank, lambda p, r, q: z3.Implies(z3.And(s.kept(p, r), s.kept(p, q)), r == q)),
-            forall(Int, lambda p: z3.Not(s.strayed(p))))}
+            forall(Int, lambda p: z3.Not(s.strayed(p))), forall(Rank, lambda r: z3.Not(s.crowded(r))))}
 
 
 class MovesHome(Affinity):
@@ -91,6 +101,14 @@ class DivertsEarly(Affinity):
 
     def diverts(self, s: View, p: Any) -> Formula:
         """Whenever another one has room."""
+        return z3.BoolVal(True)
+
+
+class Overfills(Affinity):
+    """Nobody looks whether a replica has room."""
+
+    def room(self, s: View, r: Any) -> Formula:
+        """All the same."""
         return z3.BoolVal(True)
 
 
@@ -227,13 +245,15 @@ def _affine_witness(theory: Any, s: View) -> Formula:
 OBLIGATIONS: tuple[Obligation, ...] = (
     Always(
         id="routing.one-replica", theory=Affinity, scope="any number of replicas, prefixes and requests", fragment=_UF,
-        claim="all requests with one prefix go to one replica, but those that come while it is over its bound",
+        claim="all requests with one prefix go to one replica, but while that is full, and none to a full one",
         safety="one-replica", sometimes=_affine_witness, sizes=_REPLICAS[1:4], depth=5,
         mutants=(
             Mutant("moves-home", "a request that is diverted takes its prefix's home with it", MovesHome,
                    "two replicas have computed the prefix, and neither was full when it was sent there"),
             Mutant("diverts-early", "a request is diverted although its home has room", DivertsEarly,
                    "its prefix is computed again, where the home had it and had room"),
+            Mutant("overfills", "a request goes to its home although that is full", Overfills,
+                   "the replica was at its bound, and was given one more"),
             Mutant("least-loaded", "a request goes to any replica with room", LeastLoaded,
                    "two replicas have computed the prefix"),
             Mutant("whole-prompt", "the home is looked up by the whole prompt", WholePrompt,

@@ -57,13 +57,17 @@ class Model:
 
 @dataclass(frozen=True)
 class Run:
-    """A run from an initial state: rigid symbols, states, and the action with its picks before each next one."""
+    """A run from an initial state: rigid symbols, states, and the action with its picks before each next one.
+
+    lanes: for each action which of its picks is the rank that takes it, the first of that sort; None without one.
+    """
 
     ranks: int
     size: int
     rigid: Point
     states: tuple[Point, ...]
     actions: tuple[tuple[str, tuple[Any, ...]], ...]
+    lanes: tuple[int | None, ...] = ()
 
     def describe(self) -> list[str]:
         """Return the rigid symbols, then one line a step with what it changed."""
@@ -193,7 +197,10 @@ def solver(rlimit: int, seed: int = 0) -> z3.Solver:
 
 
 def find_model(
-    theory: Theory, formulas: Callable[[Theory, View], Sequence[Formula]], sizes: Sequence[tuple[int, int]], rlimit: int
+    theory: Theory,
+    formulas: Callable[[Theory, View], Sequence[Formula]],
+    sizes: Sequence[tuple[int, int]],
+    rlimit: int,
 ) -> Model | None:
     """Return a smallest finite structure in which the axioms and the formulas hold; None when there is none.
 
@@ -219,6 +226,21 @@ def find_model(
             _believe(all_of(*wanted()), model)
             return model
     return None
+
+
+def possible(theory: Theory, formula: Callable[[Theory, View], Formula], ranks: int, size: int, rlimit: int) -> bool:
+    """Whether axioms and formula can hold with that many ranks, numbers being as large as they like.
+
+    Quantifiers over integers are written out up to `size` only. Raises Undecided when the solver gave up.
+    """
+    view, finite, search = theory.view(), Finite(ranks, size), solver(rlimit)
+    search.add(finite.distinct(), *finite.write(lambda: [*theory.axioms(view), formula(theory, view)]))
+    for name, symbol in theory.symbols().items():
+        search.add(*finite.closed(symbol, getattr(view, name)))
+    answer = search.check()
+    if answer == z3.unknown:
+        raise Undecided(f"{search.reason_unknown()} at {ranks} ranks, size {size}")
+    return bool(answer == z3.sat)
 
 
 class Undecided(Exception):
@@ -344,12 +366,13 @@ class _Unrolling:
         rigid = self._point(model, system.symbols(Rigid), self.here)
         views = [system.view(f"@{number}") for number in range(self.length + 1)]
         states = tuple(self._point(model, self.symbols, view) for view in views)
-        actions = []
+        actions, lanes = [], []
         for number in range(self.length):
             index = model.eval(z3.Int(f"#taken@{number}")).as_long()
             picks = [z3.Const(f"{pick}@{number}", pick.sort()) for pick in self.picks[index]]
             actions.append((self.actions[index].name, tuple(finite._value(model, pick) for pick in picks)))
-        return Run(finite.ranks, finite.size, rigid, states, tuple(actions))
+            lanes.append(next((place for place, pick in enumerate(picks) if pick.sort() == Rank), None))
+        return Run(finite.ranks, finite.size, rigid, states, tuple(actions), tuple(lanes))
 
 
 def believe_run(system: System, run: Run, bad: Bad, concrete: Concrete | None = None) -> None:
@@ -362,6 +385,6 @@ def believe_run(system: System, run: Run, bad: Bad, concrete: Concrete | None = 
     for index, (name, picks) in enumerate(run.actions):
         if not concrete.allows(name, picks, run.rigid, run.states[index], run.states[index + 1]):
             raise WrongModel(f"computed in Python, step {index + 1} ({name}) is not allowed")
-    if not concrete.holds(bad(system, view), run.rigid, run.states[-1]):
+    if not concrete.holds(as_formula(bad(system, view)), run.rigid, run.states[-1]):
         raise WrongModel("computed in Python, the run does not end badly")
 

@@ -317,7 +317,8 @@ OBLIGATIONS: tuple[Obligation, ...] = (
             Mutant("keeps-all", "a rank keeps the chunks that others broadcast", KeepsAll,
                    "each rank holds the whole prompt"),
             Mutant("rounds-down", "the memory is sized for n // W chunks", RoundsDown,
-                   "the rank that has a chunk more has no room for it"),
+                   "the rank that has a chunk more has no room for it",
+                   "how large the slice is: that is what is claimed"),
         ),
     ),
 )

@@ -87,8 +87,12 @@ class System(Theory):
         """Return whether a state may be the last one; a state in which nothing can happen otherwise is a deadlock."""
         return z3.BoolVal(False)
 
-    def measure(self, s: View) -> dict[str, tuple[tuple[z3.SortRef, ...], Callable[..., tuple[Any, ...]]]]:
-        """Return families of measures: the sorts of each index, and the lexicographic tuple of naturals for it."""
+    def measure(self, s: View) -> dict[str, tuple[Any, ...]]:
+        """Return families of measures: the sorts of each index, and the lexicographic tuple of naturals for it.
+
+        A family over integers has a third part, a bound that speaks of no state and of no integer index: outside of 0
+        to that bound its measures are 0. So each family has finitely many that can fall.
+        """
         return {}
 
     @classmethod

@@ -206,6 +206,10 @@ class Theory:
             for name, symbol in self.symbols().items()
         })
 
+    def rigid_view(self) -> View:
+        """Return the view that knows no state: what is assumed must not speak of one."""
+        return View({name: symbol.declare() for name, symbol in self.symbols(Rigid).items()})
+
     def axioms(self, s: View) -> list[Formula]:
         """Return what is assumed about the rigid symbols; printed with every claim."""
         return []
