@@ -6,7 +6,6 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from itertools import groupby
 from pathlib import Path
 
@@ -16,13 +15,17 @@ PAGE = Path(__file__).parents[1] / "docs" / "coverage.md"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of fault, the obligations and replays that stand against it, or why it is out of scope."""
+    """A kind of fault, the obligations and replays that stand against it, or why none does.
+
+    scope: why it is out of scope. later: what will stand against it.
+    """
 
     group: str
     name: str
     obligations: tuple[str, ...] = ()
     replays: tuple[str, ...] = ()
     scope: str = ""
+    later: str = ""
 
 
 def kinds(path: Path = SOURCE) -> list[Kind]:
@@ -34,6 +37,7 @@ def kinds(path: Path = SOURCE) -> list[Kind]:
             tuple(entry.get("obligations", ())),
             tuple(entry.get("replays", ())),
             entry.get("scope", ""),
+            entry.get("later", ""),
         )
         for entry in tomllib.loads(path.read_text())["kind"]
     ]
@@ -43,29 +47,36 @@ def complaints(found: Sequence[Kind], obligations: Sequence[str], replays: Seque
     """Return what is wrong: a kind with nothing against it and no reason, or one that names what does not exist."""
     wrong = []
     for kind in found:
-        if not (kind.obligations or kind.replays or kind.scope):
+        if not (kind.obligations or kind.replays or kind.scope or kind.later):
             wrong.append(f"nothing stands against: {kind.name}")
         wrong += [f"{kind.name}: no obligation is {name}" for name in kind.obligations
-                  if not any(fnmatchcase(each, name) for each in obligations)]
+                  if name not in obligations]
         wrong += [f"{kind.name}: no replay is {name}" for name in kind.replays if name not in replays]
     return wrong
 
 
 def page(found: Sequence[Kind]) -> str:
     """Return the page."""
+    designs, real = sum(bool(kind.obligations) for kind in found), sum(bool(kind.replays) for kind in found)
     lines = [
         "# What is covered",
         "",
         "The kinds of fault that public reports of KV-cache connectors and RESP clients show, restated, and what",
-        "stands against each: proof obligations (`kvproof prove`), replays of historic bugs (`kvproof replay`), or why",
-        "a kind is out of scope. This page is drawn from `kvproof/coverage.toml` by `python -m kvproof.coverage`, and",
-        "a test checks both.",
+        "stands against each: proof obligations (`kvproof prove ID --explain` shows one with the mistakes it rules",
+        "out), replays of historic bugs (`kvproof replay BUG -c NAME`), or why nothing does.",
+        "",
+        "An obligation proves a design; it says nothing of a connector's code. Only a replay is run against real ones.",
+        f"Of the {len(found)} kinds {designs} are ruled out in a design, and {real} are provoked on real connectors.",
+        "",
+        "This page is drawn from `kvproof/coverage.toml` by `python -m kvproof.coverage`; a test checks that every",
+        "name in it exists and that the page is the latest.",
     ]
     for group, members in groupby(found, key=lambda kind: kind.group):
         heading = f"## {group[0].upper()}{group[1:]}"
         lines += ["", heading, "", "| kind of fault | obligations | replays |", "|---|---|---|"]
         for kind in members:
-            obligations = ", ".join(f"`{name}`" for name in kind.obligations) or f"out of scope: {kind.scope}"
+            nothing = f"not yet: {kind.later}" if kind.later else f"out of scope: {kind.scope}"
+            obligations = ", ".join(f"`{name}`" for name in kind.obligations) or nothing
             lines.append(f"| {kind.name} | {obligations} | {', '.join(f'`{name}`' for name in kind.replays)} |")
     return "\n".join(lines) + "\n"
 

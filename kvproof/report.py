@@ -164,7 +164,8 @@ def obligations(results: Results, *, width: int | None = None) -> str:
         for line in dict.fromkeys(unknown):
             console.print(Text(f"  {printable(line)}"))
     console.print()
-    console.print(Text(_closing(results, Counter(row.verdict for row in results.obligations))))
+    console.print(Text(_closing(results, Counter(
+        f"{row.verdict}{' (a limit)' if row.known else ''}" for row in results.obligations))))
     return out.getvalue()
 
 

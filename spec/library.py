@@ -70,7 +70,13 @@ def of_file(path: Path) -> list[Obligation]:
 
     Raises UsageError, in one line, for a file that cannot be imported or is no protocol, and says what is expected.
     """
-    module = _import(path)
+    try:
+        return _of_module(path, _import(path))
+    except SystemExit as error:
+        raise UsageError(f"{path}: it ends the process (SystemExit: {error}) when asked for its formulas") from error
+
+
+def _of_module(path: Path, module: ModuleType) -> list[Obligation]:
     declared = getattr(module, "OBLIGATIONS", None)
     systems = [
         value for value in vars(module).values()

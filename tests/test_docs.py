@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from kvproof.spec import library
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -77,6 +79,10 @@ def test_the_screen_in_the_readme_is_of_this_version() -> None:
     [screen] = [block for block in blocks(ROOT / "README.md", "console") if block.startswith("$ kvproof run")]
     assert re.search(rf"^reference +{re.escape(__version__)} +absent", screen, re.MULTILINE), screen
     assert "exit code 0: all as expected" in screen
+    ours = library.obligations()
+    limits, mutants = sum(each.limit for each in ours), sum(len(each.mutants) for each in ours)
+    said = f"Proof obligations: {len(ours) - limits} proved, {limits} limits, {mutants} mutants refuted"
+    assert said in screen, f"the README's screen is old; now it is: {said}"
 
 
 def test_every_verdict_and_link_in_the_readme_exists() -> None:

@@ -54,6 +54,8 @@ TRACES = {
     "cost.split:all-from-each": ((1, 1, 0), "as busy"),
     "cost.split:one-link": ((1, 1, 0), "one link"),
     "routing.one-replica:moves-home": ((2, 0, 4), "home"),
+    "routing.one-replica:diverts-early": ((2, 0, 2), "home had it"),
+    "routing.one-replica:overfills": ((2, 0, 2), "at its bound"),
     "routing.one-replica:least-loaded": ((2, 0, 2), "any replica"),
     "routing.one-replica:whole-prompt": ((2, 1, 2), "whole prompt"),
     "routing.bounded:off-by-one": ((2, 2, 3), "above the bound"),

@@ -9,7 +9,7 @@ import pytest
 import z3
 
 from kvproof.models.frames import RULES, STATES, FrameScanner, Malformed, Rule
-from kvproof.spec import framing, keys
+from kvproof.spec import framing, key_text, keys
 from kvproof.spec.grammar import CLASSES, GRAMMAR, SENDER
 from kvproof.spec.obligation import Obligation, Query, inductive
 from kvproof.spec.prover import MutantResult, Result, prove
@@ -32,6 +32,7 @@ TRACES = {
     "framing.refuses:late": (b"!1", "digits"),
     "framing.refuses:overflow": (b"%2147483648\r\n", "32 bits"),
     "framing.memory:reserves": (b"$1\r\n", "reserve"),
+    "framing.memory:reserves-elements": (b"%1\r\n", "reserve"),
     "framing.value:null-within": (b"*1\r\n_\r\n", "nil"),
     "framing.value:null-is-empty": (b"$-1\r\n", "nil"),
 }
@@ -43,13 +44,18 @@ SIZES = {
     "framing.split:starts-reply": (1, 1, 3),
     "keys.read-is-written:not-rewritten": (2, 0, 0),
     "keys.read-is-written:exists-own-rank": (2, 0, 0),
+    "keys.read-is-written:all-as-zero": (2, 0, 0),
     "keys.instance:readers-rank": (2, 0, 0),
+    "keys.instance:written-to-first": (2, 0, 0),
     "keys.instance:not-rewritten": (2, 0, 0),
     "keys.same-owner:from-one": (1, 1, 0),
-    "keys.distinct:sixteen-bits": (1, 0, 0),
-    **{f"keys.distinct:no-{name}": (1, 0, 0) for name in keys.Fields.WRITTEN},
+    "keys.distinct:sixteen-bits": (1, 8, 0),
+    **{f"keys.distinct:no-{name}": (1, 8, 0) for name in key_text.FIELDS},
     "keys.parse:untagged": (1, 8, 0),
     "keys.parse:separator-in-name": (1, 8, 0),
+    "keys.escaped:as-it-is": (1, 2, 1),
+    "keys.escaped:keeps-separator": (1, 2, 1),
+    "keys.unescaped:escape-itself": (1, 2, 2),
 }
 
 
@@ -96,7 +102,8 @@ def test_smallest_first(name: str) -> None:
 def test_sixteen_bits_apart() -> None:
     trace = mutant("keys.distinct:sixteen-bits").trace
     assert isinstance(trace, Model)
-    k, other = trace.meaning["k_chunk"], trace.meaning["l_chunk"]
+    chunk = key_text.FIELDS.index("chunk")
+    k, other = trace.meaning["k_value"][chunk,], trace.meaning["l_value"][chunk,]
     assert k != other
     assert (k - other) % 2**16 == 0
 

@@ -12,17 +12,43 @@ from typing import Any
 import pytest
 import z3
 
-from kvproof.spec import library
+from kvproof.errors import UsageError
+from kvproof.spec import library, load
 from kvproof.spec.evaluate import compiled
-from kvproof.spec.obligation import Always, Fact, Mutant, Obligation
+from kvproof.spec.obligation import Always, Fact, Mutant, Obligation, over
 from kvproof.spec.prover import Effort, prove
 from kvproof.spec.system import Concrete, Step, action
-from kvproof.spec.theory import Formula, Int, Rank, Rigid, Theory, View, exists, forall, put, within
+from kvproof.spec.theory import Formula, Int, Rank, Rigid, State, Theory, View, exists, forall, put, within
 from tests.protocols.turns import OBLIGATIONS, Turns
 
 [ALONE] = OBLIGATIONS
 TURNS = (Path(__file__).parent / "protocols" / "turns.py").read_text()
 assert isinstance(ALONE, Always)
+
+
+GATE = """
+from kvproof.spec.obligation import Always, Mutant, NoDeadlock, Progress
+from kvproof.spec.system import Step, System, action
+from kvproof.spec.theory import Int, Rigid, State
+
+class Gate(System):
+    n = Rigid(Int)
+    x = State(Int)
+    def axioms(self, s): return [s.n >= 3]
+    def init(self, s): return [s.x == 0]
+    @action()
+    def up(self, s): return Step(s.x < 3, x=s.x + 1)
+    def invariant(self, s): return {"range": s.x <= 3}
+    def safety(self, s): return {"few": s.x <= 3}
+"""
+OBLIGED = """
+class Same(Gate):
+    pass
+
+SAME = Mutant("same", "nothing is changed", Same)
+OBLIGATIONS = (Always(id='g.few', claim="x is small", scope="all", theory=Gate, fragment="LIA", safety='few',
+                      sometimes=lambda t, s: s.x == 2, mutants=(SAME,), sizes=((1, 3),)),)
+"""
 
 
 def kvproof(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -188,7 +214,20 @@ def test_a_file_of_somebody_elses_is_proved() -> None:
         ("x = 1\n", "no system there"),
         ("import nowhere\n", "cannot be imported: ModuleNotFoundError"),
         ("x = 1\0\n", "null bytes"),
-        ("from kvproof.spec.system import System\nclass Bare(System): ...\n", "nothing is claimed"),
+        ("from kvproof.spec.system import System\nclass Bare(System): ...\n", "Bare has no init"),
+        (GATE.replace("safety", "safely"), "nothing is claimed"),
+        (GATE.replace('return {"few": s.x <= 3}', "{}"), "Gate.safety returned None; expected a dictionary"),
+        (GATE.replace('return {"few": s.x <= 3}', "return [s.x <= 3]"), "expected a dictionary of formulas"),
+        (GATE.replace("return [s.x == 0]", "return s.x == 0"), "Gate.init returned x == 0; expected a list"),
+        (GATE.replace("x=s.x + 1", "x=True"), "action up of Gate: x becomes a Bool; expected a Int"),
+        (GATE.replace("x=s.x + 1", "n=s.x + 1"), "n is Rigid and keeps its meaning"),
+        (GATE.replace("return [s.n >= 3]", "return [s.x <= 3]"), "axioms are about what is Rigid"),
+        (GATE.replace("return [s.n >= 3]", "import sys; sys.exit(0)"), "it ends the process"),
+        (GATE + OBLIGED.replace("'few'", "'phew'"), "names the claim 'phew'; safety(self, s) of Gate returns few"),
+        (GATE + OBLIGED.replace("mutants=(SAME,)", "mutants=SAME"), "expected a tuple of Mutant(...)"),
+        (GATE + OBLIGED.replace("'g.few'", "'../few'"), "'../few' is no id"),
+        (GATE + "\nclass Other(Gate):\n    pass\n", "Gate and Other claim things of the same name"),
+        (GATE + "\nOBLIGATIONS = ()\n", "OBLIGATIONS is empty"),
         (TURNS.replace("def invariant", "def invariants"), "Turns has no invariant"),
         (TURNS.replace("s.drawn(r) == 0, drawn=put", "s.drwan(r) == 0, drawn=put"),
          "action draw of Turns: there is no state or symbol 'drwan'"),
@@ -256,7 +295,7 @@ class HopesForOrder(Turns):
 def test_what_is_taken_for_granted_of_finitely_many_ranks_has_to_be_true() -> None:
     result = prove(replace(ALONE, theory=HopesForOrder, id="hopes.alone"))
     assert result.verdict == "error", result.explain
-    assert "HopesForOrder.finite says does not hold in a world of 1 ranks" in result.explain
+    assert "HopesForOrder.finite says need not hold in a world of 1 ranks" in result.explain
 
 
 class ClaimsElse(Turns):
@@ -314,3 +353,83 @@ def test_a_file_cannot_pass_by_a_trick(text: str, expected: str, tmp_path: Path)
     done = kvproof(str(path))
     assert done.returncode == 2, done.stdout + done.stderr
     assert expected in done.stderr
+
+
+MEASURED = """
+class Endless(Gate):
+    used = State(Int, z3.BoolSort())
+    def init(self, s): return [s.x == 0, forall(Int, lambda k: z3.Not(s.used(k)))]
+    @action()
+    def up(self, s): return Step(True, x=s.x + 1, used=put(s.used, s.x, True))
+    def invariant(self, s): return {"used": forall(Int, lambda k: s.used(k) == z3.And(0 <= k, k < s.x))}
+    def safety(self, s): return {}
+    def measure(self, s): return {"left": ((Int,), lambda k: (z3.If(s.used(k), 0, 1),))}
+
+class Stays(Endless):
+    @action()
+    def up(self, s): return Step(True)
+
+OBLIGATIONS = (Progress(id="e.ends", claim="it ends", scope="all", theory=Endless, fragment="LIA",
+                        sometimes=lambda t, s: s.x == 2, mutants=(Mutant("stays", "", Stays),), sizes=((1, 3),)),)
+"""
+HELPED = """
+class Helped(Gate):
+    def few(self, s): return s.x <= 3
+    def safety(self, s): return {"few": self.few(s)}
+
+class Helps(Helped):
+    def few(self, s): return s.x <= 1
+
+OBLIGATIONS = (Always(id="h.few", claim="x is small", scope="all", theory=Helped, fragment="LIA", safety="few",
+                      sometimes=lambda t, s: s.x == 2, mutants=(Mutant("helps", "", Helps),), sizes=((1, 3),)),)
+"""
+SMALL = """
+class Picked(Gate):
+    @action(b=Int)
+    def up(self, s, b): return Step(b == s.x + 1, x=b)
+    def invariant(self, s): return {"range": s.x >= 0}
+    def finished(self, s): return s.x < 0
+
+class Unchanged(Picked):
+    pass
+
+OBLIGATIONS = (NoDeadlock(id="s.moves", claim="it moves", scope="all", theory=Picked, fragment="LIA",
+                          sometimes=lambda t, s: s.x == 2, mutants=(Mutant("unchanged", "", Unchanged),),
+                          sizes=((1, 3),)),)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "expected"),
+    [
+        (GATE + OBLIGED, 1, "g.few: toothless: mutants survived: same"),
+        (GATE + OBLIGED.replace("s.x == 2", "s.x >= 0"), 1, "g.few: vacuous: what the claim speaks of is there before"),
+        (GATE + OBLIGED.replace("s.x == 2", "s.x == 9"), 1, "g.few: vacuous: nothing that the claim speaks of can hap"),
+        (GATE + OBLIGED.replace("sizes=((1, 3),)", "depth=1"), 3, "g.few: unknown: nothing that the claim"),
+        (GATE, 1, "toothless"),
+        ("import z3\nfrom kvproof.spec.theory import forall, put\n" + GATE + MEASURED, 3, "integers and has no bound"),
+        (GATE + HELPED, 3, "the claim holds as the protocol itself defines it"),
+        (GATE + SMALL, 3, "its run is one of the protocol itself"),
+    ],
+    ids=["unchanged", "at-once", "never", "too-short", "no-mutants", "endless", "helped", "small-world"],
+)
+def test_what_is_false_or_empty_is_never_proved(text: str, code: int, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "gate.py"
+    path.write_text(text)
+    done = kvproof(str(path))
+    assert done.returncode == code, done.stdout + done.stderr
+    assert expected in " ".join(done.stdout.split()), done.stdout
+
+
+def test_what_a_changed_protocol_adds_is_not_silently_covered() -> None:
+    class Barrier(load.Load):
+        """A further collective, before the exchange."""
+
+        through = State(Rank, z3.BoolSort())
+
+    [agree] = [each for each in load.OBLIGATIONS if each.id == "load.agree"]
+    assert over(agree, Barrier, "barrier").assumes == (
+        "nothing is claimed of what is new: through (override safety if the claim should speak of it)",)
+    assert over(agree, Barrier, "barrier", depth=20).depth == 20  # type: ignore[attr-defined]  # it is an Always
+    with pytest.raises(UsageError, match="Turns is no subclass of Load"):
+        over(agree, Turns, "turns")
