@@ -212,7 +212,7 @@ class AsksAgain(Ledger):
 
 _SCOPE = "any number of callers and keys; a failure at any place in the loop"
 _FRAGMENT = "UFLIA with quantifiers"
-_SIZES = ((1, 0), (1, 1), (2, 1), (3, 1), (1, 2))
+_SIZES = ((1, 0), (1, 1), (2, 1), (1, 2))
 _RETURN = Mutant(
     "return-in-loop", "return inside the loop", ReturnsInLoop,
     "the caller has returned and the key's lock is held: the next caller blocks for ever")
@@ -225,8 +225,8 @@ def _pinned(theory: Any, s: View) -> Formula:
 
 def _shared(kind: type[Any], name: str, claim: str, **more: Any) -> Obligation:
     found: Obligation = kind(
-        id=f"ledger.{name}", claim=claim, scope=_SCOPE, theory=Ledger, fragment=_FRAGMENT, sizes=_SIZES, depth=9,
-        sometimes=_pinned, witness_sizes=((1, 1),), **more)
+        id=f"ledger.{name}", claim=claim, scope=_SCOPE, theory=Ledger, fragment=_FRAGMENT, depth=9,
+        sometimes=_pinned, witness_sizes=((1, 1),), **{"sizes": _SIZES, **more})
     return found
 
 
@@ -248,6 +248,7 @@ OBLIGATIONS: tuple[Obligation, ...] = (
     ),
     _shared(
         Always, "exclusive", "no two callers hold the lock of one key", safety="exclusive",
+        sizes=((2, 1), (3, 1)),
         mutants=(
             Mutant("no-lock", "the lock is taken without a look at who has it", NoLock,
                    "two callers change the key's pins and the budget at once"),
