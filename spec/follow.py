@@ -1,0 +1,196 @@
+"""Following a log: whether what was seen is a behaviour of a system, where steps that nobody recorded are filled in.
+
+States are computed by `Concrete`, from the formulas that are proved. What a log leaves open (which of several picks it
+was, which unrecorded steps came between) is kept open: a set of states in which the run may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import z3
+
+from kvproof.spec.evaluate import CannotEvaluate, compiled
+from kvproof.spec.system import Action, Concrete, Point, System
+from kvproof.spec.theory import Rank, State
+
+MOST = 4096
+"""States that are looked at to fill in what came before one event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One recorded event: an action's name, the rank that took it, and what was said with it.
+
+    values: picks of the action by name, and what a state symbol was for that rank (or was, if it is a constant) after
+    the event.
+    """
+
+    action: str
+    rank: int
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Unexplained(Exception):
+    """No behaviour of the system explains an event; the text says what would have had to be so."""
+
+
+class Unclear(Exception):
+    """It cannot be told: more states are possible than are looked at."""
+
+
+@dataclass
+class Follower:
+    """A run that is being followed: where it may be after the events so far.
+
+    hidden: actions that nobody recorded, which may happen between any two events.
+    """
+
+    system: System
+    ranks: int
+    size: int
+    rigid: Point
+    first: Point
+    hidden: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Begin in the first state; raises Unexplained when that is none of the system's."""
+        self.concrete = Concrete(self.system, self.ranks, self.size)
+        self._actions = {act.name: act for act in self.system.actions()}
+        self._states = self.system.symbols(State)
+        self.may_be: list[Point] = [self.first]
+        view = self.system.view()
+        for formula in [*self.system.axioms(view), *self.system.init(view)]:
+            if not self.concrete.holds(formula, self.rigid, self.first):
+                raise Unexplained(f"no run begins so: {self._told(formula, [], [], self.first)}")
+
+    def take(self, event: Seen) -> None:
+        """Go on by one event. Raises Unexplained, ValueError for an event that says nonsense, and Unclear."""
+        act = self._actions.get(event.action)
+        if act is None:
+            raise ValueError(f"there is no event {event.action!r}; there are {', '.join(self._actions)}")
+        after = self._after(act, event, self.may_be)
+        if not after and self.hidden:
+            after = self._filled(act, event)
+        if not after:
+            raise Unexplained(self._why(act, event))
+        self.may_be = after
+
+    def _after(self, act: Action, event: Seen, states: Sequence[Point]) -> list[Point]:
+        found: list[Point] = []
+        for state in states:
+            for picks in self._picks(act, event):
+                if not self.concrete.enabled(act.name, picks, self.rigid, state):
+                    continue
+                after = self.concrete.after(act.name, picks, self.rigid, state)
+                if not self._differs(act, event, after) and after not in found:
+                    found.append(after)
+        return found
+
+    def _picks(self, act: Action, event: Seen) -> Iterator[tuple[Any, ...]]:
+        """Return the picks that the event leaves open; the first that is a rank is the rank that took it."""
+        ways: list[tuple[Any, ...]] = [()]
+        taker = next((name for name, sort in act.picks.items() if sort == Rank), None)
+        for name, sort in act.picks.items():
+            given = event.values.get(name, event.rank if name == taker else None)
+            if given is not None and given not in self.concrete.values(sort):
+                return iter(())
+            values = self.concrete.values(sort) if given is None else [given]
+            ways = [(*way, value) for way in ways for value in values]
+        return iter(ways)
+
+    def _differs(self, act: Action, event: Seen, state: Point) -> str:
+        """Return how what was observed differs from a state; "" when it does not."""
+        for name, value in event.values.items():
+            if name in act.picks:
+                continue
+            symbol = self._states.get(name)
+            if symbol is None or list(symbol.arguments) not in ([], [Rank]):
+                known = [*act.picks, *(each for each, one in self._states.items()
+                                       if list(one.arguments) in ([], [Rank]))]
+                raise ValueError(f"{event.action} has no {name!r}; it has {', '.join(known)}")
+            here = state[name][event.rank,] if symbol.arguments else state[name]
+            if here != value:
+                shown = f"{name}({event.rank})" if symbol.arguments else name
+                return f"{shown} was {value}, and is {here} in every behaviour"
+        return ""
+
+    def _filled(self, act: Action, event: Seen) -> list[Point]:
+        """Return where the run may be after the event, if hidden steps came before it: as few as are needed."""
+        layer, seen = list(self.may_be), list(self.may_be)
+        keys = {self._key(state) for state in seen}
+        while layer:
+            further: list[Point] = []
+            for state in layer:
+                for name in self.hidden:
+                    for picks in self.concrete.choices(self._actions[name]):
+                        if not self.concrete.enabled(name, picks, self.rigid, state):
+                            continue
+                        after = self.concrete.after(name, picks, self.rigid, state)
+                        key = self._key(after)
+                        if key not in keys:
+                            keys.add(key)
+                            further.append(after)
+            found = self._after(act, event, further)
+            if found:
+                return found
+            if len(keys) > MOST:
+                raise Unclear(f"more than {MOST} states are possible before {event.action} of rank {event.rank}")
+            layer = further
+        return []
+
+    @staticmethod
+    def _key(state: Point) -> tuple[Any, ...]:
+        return tuple(tuple(value.items()) if isinstance(value, dict) else value for value in state.values())
+
+    def _why(self, act: Action, event: Seen) -> str:
+        """Say what would have had to be so for the event, in the state that the run was in."""
+        state = self.may_be[0]
+        ways = list(self._picks(act, event))
+        if not ways:
+            return f"{act.name} is of values that there are not: {dict(event.values)}"
+        enabled = [picks for picks in ways if self.concrete.enabled(act.name, picks, self.rigid, state)]
+        if enabled:
+            return self._differs(act, event, self.concrete.after(act.name, enabled[0], self.rigid, state))
+        constants = act.constants()
+        guard = act.step(self.system, self.system.view(), constants).guard
+        # Of several picks the one that comes nearest.
+        told = min((self._broken(guard, constants, picks, state) for picks in ways), key=len)
+        return f"{act.name} needs " + " and ".join(told)
+
+    def _broken(self, guard: Any, constants: list[Any], picks: tuple[Any, ...], state: Point) -> list[str]:
+        here = self.concrete.interpretation(self.rigid, state)
+        parts = guard.children() if z3.is_and(guard) else [guard]
+        return [self._told(part, constants, list(picks), state)
+                for part in parts if not compiled(part, constants)(here, *picks)]
+
+    def _told(self, formula: Any, constants: list[Any], picks: list[Any], state: Point) -> str:
+        """Return a formula that is false as text, with what its symbols are there."""
+        text = " ".join(str(formula).split())
+        here = self.concrete.interpretation(self.rigid, state)
+        for constant, pick in zip(constants, picks, strict=True):
+            text = text.replace(str(constant), str(pick))
+        facts: dict[str, str] = {}
+        for part in _applications(formula):
+            try:
+                value = compiled(part, constants)(here, *picks)
+                shown = " ".join(str(part).split())
+                for constant, pick in zip(constants, picks, strict=True):
+                    shown = shown.replace(str(constant), str(pick))
+                facts[shown] = str(value)
+            except (CannotEvaluate, KeyError, NameError):
+                continue
+        said = ", ".join(f"{name} is {value}" for name, value in facts.items())
+        return f"{text}{f' ({said})' if said else ''}"
+
+
+def _applications(term: Any) -> Iterator[Any]:
+    """Return the symbols of a formula with their arguments, outside of quantifiers."""
+    if z3.is_quantifier(term) or z3.is_var(term):
+        return
+    if term.decl().kind() == z3.Z3_OP_UNINTERPRETED and term.num_args():
+        yield term
+    for child in term.children():
+        yield from _applications(child)
