@@ -71,12 +71,20 @@ def test_a_limit_and_a_model_are_written_too(tmp_path: Path) -> None:
 
 
 def test_no_id_leads_out_of_the_folder(tmp_path: Path) -> None:
-    text = TURNS.read_text().replace('"turns.alone"', '"../../turns"').replace('"same-number"', '"witness"')
+    text = TURNS.read_text().replace('"same-number"', '"../../witness"')
     (tmp_path / "turns.py").write_text(text)
     done = kvproof("prove", str(tmp_path / "turns.py"), "--traces", str(tmp_path / "in"))
     assert done.returncode == 0, done.stdout + done.stderr
     written = sorted(path.name for path in (tmp_path / "in").iterdir())
-    assert written == ["..%2F..%2Fturns.mutant.witness.itf.json", "..%2F..%2Fturns.witness.itf.json"]
+    assert written == ["turns.alone...%2F..%2Fwitness.itf.json", "turns.alone.witness.itf.json"]
+
+
+def test_a_mutant_called_witness_does_not_take_the_witness_place(tmp_path: Path) -> None:
+    (tmp_path / "turns.py").write_text(TURNS.read_text().replace('"same-number"', '"witness"'))
+    done = kvproof("prove", str(tmp_path / "turns.py"), "--traces", str(tmp_path / "in"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = sorted(path.name for path in (tmp_path / "in").iterdir())
+    assert written == ["turns.alone.mutant.witness.itf.json", "turns.alone.witness.itf.json"]
 
 
 def test_wherever_one_value_is_changed_the_trace_is_refused_exactly_there() -> None:
