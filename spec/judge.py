@@ -215,7 +215,8 @@ class _World:
             for number in range(len(self.trace.states)):
                 try:
                     states.append(bool(self.value(formula, number)))
-                    why.append("" if states[-1] else self.fails(formula, number, named=False))
+                    said = "" if states[-1] else self.fails(formula, number, named=False)
+                    why.append("" if said == "it fails" else said)
                 except _INCOMPUTABLE as error:
                     states.append(None)
                     why.append(_why(error))
@@ -257,8 +258,6 @@ class _World:
             told[0] += self._cases(formula, number, constants, values)
         else:
             told += self._parts(formula, number, constants, values)
-        if told == ["it fails"]:
-            return "nothing in it can be named"
         return ", where ".join([told[0], " and ".join(told[1:])] if told[1:] else told)
 
     def _cases(self, formula: Formula, number: int, constants: Sequence[Any], values: Sequence[Any]) -> str:

@@ -328,3 +328,9 @@ def test_a_wrong_command_is_one_clear_line(arguments: tuple[str, ...], said: str
     assert done.returncode == 2, done.stdout
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_deadlock_is_said_without_a_reason_that_is_none() -> None:
+    judged = judge(recorded.of_mutant("load.no-deadlock", "waits-for-all"))
+    assert judged.ends
+    assert "the claim load.no-deadlock is false in state 0" in [each.sentence(number) for number, each in judged.false]
