@@ -110,6 +110,7 @@ def parser() -> argparse.ArgumentParser:
     prove.add_argument("--list", action="store_true", help="only list them")
     prove.add_argument("--explain", action="store_true", help="show the witness and every mutant with its trace")
     prove.add_argument("--smt2", metavar="DIR", type=Path, help="only write the queries as SMT-LIB, with their sha256")
+    prove.add_argument("--traces", metavar="DIR", type=Path, help="write every witness and counterexample as ITF JSON")
     prove.add_argument("--second", action="store_true", help="have cvc5 cross-examine every query")
     prove.add_argument("--seed", type=int, default=0, help="the solver's seed")
     prove.add_argument("--timeout", type=_positive, metavar="MS", help="milliseconds for one query (default: 60000)")
@@ -130,13 +131,27 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    replay.add_argument("bug", metavar="BUG", help="lost-completion, nil-get, worker-key or cancel-cross-talk")
     replay.add_argument(
-        "-c", "--connector", action="append", metavar="NAME", required=True,
+        "bug", metavar="BUG|TRACE",
+        help="lost-completion, nil-get, worker-key or cancel-cross-talk; or a trace, a .json file that is there",
+    )
+    replay.add_argument(
+        "-c", "--connector", action="append", metavar="NAME",
         help="NAME, NAME==VERSION or module:Class; may be given more than once",
     )
+    replay.add_argument("--pytest", metavar="FILE", type=Path, help="write the trace as a pytest module of its own")
     _add_common(replay)
     replay.set_defaults(command=_replay)
+
+    trace = commands.add_parser("trace", help="show a trace, or check that it is a run of its system")
+    trace.add_argument("file", metavar="FILE", type=Path, help="ITF JSON, as `kvproof prove --traces DIR` writes it")
+    views = trace.add_mutually_exclusive_group()
+    views.add_argument("--text", action="store_true", help="what each step changed, as text (the default)")
+    views.add_argument("--mermaid", action="store_true", help="a sequence diagram as Mermaid text")
+    views.add_argument("--svg", metavar="FILE", type=Path, help="write a sequence diagram as SVG (- for screen)")
+    views.add_argument("--html", metavar="FILE", type=Path, help="write a page: diagram, states, what holds where")
+    trace.add_argument("--check", action="store_true", help="check that it is a run of its system; exit 1 if it is not")
+    trace.set_defaults(command=_trace)
 
     listing = commands.add_parser("connectors", help="what is installed; install another version beside")
     listing.add_argument("--install", metavar="NAME==VERSION", help="install this version in a directory of its own")
@@ -177,14 +192,18 @@ def _run(options: argparse.Namespace) -> int:
 
 def _prove(options: argparse.Namespace) -> int:
     from kvproof import prove, report
-    from kvproof.results import Results, check_writable
+    from kvproof.results import Results, check_writable, make_directory
 
     for path in (options.json, options.junit):
         if path is not None:
             check_writable(path)
-    if options.smt2 and (options.json or options.junit or options.timeout or options.second or options.list):
-        raise UsageError("--smt2 only writes the queries: it goes with no --json, --junit, --timeout, --second, --list")
-    asked = prove.Asked(tuple(options.what), options.seed, options.timeout, options.second)
+    proving = options.json or options.junit or options.timeout or options.second or options.traces
+    if options.smt2 and (proving or options.list):
+        raise UsageError("--smt2 only writes the queries: it goes with no --json, --junit, --timeout, --second, "
+                         "--traces, --list")
+    if options.list and options.traces:
+        raise UsageError("--list only lists: it goes with no --traces")
+    asked = prove.Asked(tuple(options.what), options.seed, options.timeout, options.second, options.traces)
     if options.list:
         for obligation in prove.selected(asked.patterns):
             print(f"{obligation.id:32} {obligation.claim}")
@@ -192,6 +211,8 @@ def _prove(options: argparse.Namespace) -> int:
     if options.smt2:
         print(f"{prove.write_smt2(asked.patterns, options.smt2)} queries in {options.smt2}")
         return 0
+    if options.traces:
+        make_directory(options.traces)
     results, begun = Results(seed=options.seed), time.monotonic()
     stopped, progress = threading.Event(), report.Progress(len(prove.selected(asked.patterns)))
     results.obligations = prove.run(asked, progress.obligation, stopped=stopped)
@@ -237,9 +258,64 @@ def _write(options: argparse.Namespace, results: Results) -> None:
 def _replay(options: argparse.Namespace) -> int:
     from kvproof.replays import REPLAYS
 
+    if options.bug.endswith(".json") and Path(options.bug).exists():
+        return _replay_trace(options)
     if options.bug not in REPLAYS:
         raise UsageError(f"no replay is called {options.bug!r}; expected one of {', '.join(REPLAYS)}")
+    if options.pytest:
+        raise UsageError(f"--pytest writes a trace as a test, and {options.bug} is none; expected a .json file")
+    if not options.connector:
+        raise UsageError(f"{options.bug} is replayed on a connector; name one with -c, such as -c reference")
     return _replayed(options, _found(options), [options.bug])
+
+
+def _replay_trace(options: argparse.Namespace) -> int:
+    from kvproof import traces
+    from kvproof.results import check_writable, write_text
+    from kvproof.traces import as_test
+
+    if options.connector:
+        raise UsageError("replaying a trace on a connector is not there yet; without -c, --pytest FILE writes a test")
+    if not options.pytest:
+        raise UsageError("a trace is replayed as a test; name its file with --pytest FILE (`kvproof trace` shows it)")
+    check_writable(options.pytest)
+    told, text = as_test.module(traces.read(Path(options.bug)), Path(options.bug).parent)
+    write_text(options.pytest, text)
+    if str(options.pytest) != "-":
+        print(f"{options.pytest}: {told}")
+    return 0
+
+
+def _trace(options: argparse.Namespace) -> int:
+    from kvproof import traces
+    from kvproof.results import check_writable, write_text
+
+    for path in (options.svg, options.html):
+        if path is not None:
+            check_writable(path)
+    trace, beside = traces.read(options.file), options.file.parent
+    if options.svg:
+        from kvproof.traces import svg
+
+        write_text(options.svg, svg.diagram(trace))
+    elif options.html:
+        from kvproof.spec.judge import judge
+        from kvproof.traces import page
+
+        write_text(options.html, page.page(trace, judge(trace, beside)))
+    elif options.mermaid:
+        from kvproof.traces import mermaid
+
+        print(mermaid.diagram(trace), end="")
+    elif options.text or not options.check:
+        from kvproof.traces import text
+
+        print(text.text(trace), end="")
+    if not options.check:
+        return 0
+    holds, said = traces.checked(trace, beside)
+    print(said)
+    return 0 if holds else 1
 
 
 def _found(options: argparse.Namespace) -> list[Connector]:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from kvproof.errors import UsageError
 from kvproof.faults.spawner import die_with
-from kvproof.results import INTERRUPTED, ObligationRow
+from kvproof.results import INTERRUPTED, ObligationRow, versions, write_text
 
 if TYPE_CHECKING:
+    from kvproof.models.trace import Trace
     from kvproof.spec.obligation import Obligation, Query
     from kvproof.spec.prover import Result
     from kvproof.spec.second_opinion import Opinion
@@ -29,12 +31,16 @@ Progress = Callable[[ObligationRow], None]
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be proved, and how hard: ids, globs and files; seed; milliseconds a query; a second solver or not."""
+    """What is to be proved, and how hard: ids, globs and files; seed; milliseconds a query; a second solver or not.
+
+    traces: the folder that every witness, counterexample and mutant's trace is written to, if there is one.
+    """
 
     patterns: tuple[str, ...] = ()
     seed: int = 0
     timeout: int | None = None
     second: bool = False
+    traces: Path | None = None
 
 
 def run(
@@ -48,12 +54,14 @@ def run(
 
     The obligations about one theory are proved in one fresh process, in order: so they share what is common to them,
     and what the solver shows does not depend on what was proved before. Raises UsageError for a pattern that names
-    nothing and for a file that is no protocol.
+    nothing, for a file that is no protocol, and for a folder of traces that cannot be written to.
     """
-    groups: dict[str, list[Obligation]] = {}
-    chosen = selected(asked.patterns)
-    for obligation in chosen:
-        groups.setdefault(f"{obligation.theory.__module__}.{obligation.theory.__qualname__}", []).append(obligation)
+    from kvproof.spec import library
+
+    groups: dict[str, list[tuple[str, Obligation]]] = {}
+    placed = library.placed(asked.patterns)
+    for place, each in placed:
+        groups.setdefault(f"{each.theory.__module__}.{each.theory.__qualname__}", []).append((place, each))
     work = _Work(asked, progress, stopped or threading.Event())
     # The largest first, so that the last to end is a small one.
     ordered = sorted(groups.values(), key=len, reverse=True)
@@ -63,7 +71,7 @@ def run(
                 group.result()
         except KeyboardInterrupt:
             work.stop()
-    return [work.rows.get(each.id) or _not_proved(each, "not-run", INTERRUPTED) for each in chosen]
+    return [work.rows.get(each.id) or _not_proved(each, "not-run", INTERRUPTED) for _, each in placed]
 
 
 @dataclass
@@ -77,7 +85,7 @@ class _Work:
     processes: list[Any] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def prove(self, obligations: list[Obligation]) -> None:
+    def prove(self, obligations: list[tuple[str, Obligation]]) -> None:
         """Prove some obligations in a process of their own, which is forked with them and ends with this thread."""
         context = multiprocessing.get_context("fork")
         mine, theirs = context.Pipe(duplex=False)
@@ -91,11 +99,14 @@ class _Work:
         left = list(obligations)
         try:
             while left:
-                self.told(mine.recv())
+                row, traces = mine.recv()
+                for path, text in traces.items():
+                    write_text(Path(path), text)
+                self.told(row)
                 left.pop(0)
         except EOFError:
             process.join()
-            for each in left if not self.stopped.is_set() else []:
+            for _, each in left if not self.stopped.is_set() else []:
                 self.told(_not_proved(each, "error", f"the process that was to prove it ended with {process.exitcode}"))
         finally:
             process.kill()
@@ -116,7 +127,7 @@ class _Work:
                 process.kill()
 
 
-def _prove_all(asked: Asked, obligations: list[Obligation], rows: Connection, parent: int) -> None:
+def _prove_all(asked: Asked, obligations: list[tuple[str, Obligation]], rows: Connection, parent: int) -> None:
     from kvproof.spec.prover import hurry
 
     die_with(parent)
@@ -124,8 +135,8 @@ def _prove_all(asked: Asked, obligations: list[Obligation], rows: Connection, pa
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    for obligation in obligations:
-        rows.send(_prove(asked, obligation))
+    for place, obligation in obligations:
+        rows.send(_prove(asked, place, obligation))
 
 
 def _not_proved(obligation: Obligation, verdict: str, explain: str) -> ObligationRow:
@@ -141,8 +152,8 @@ def selected(patterns: Sequence[str]) -> list[Obligation]:
     return library.select(patterns)
 
 
-def _prove(asked: Asked, obligation: Obligation) -> ObligationRow:
-    """Prove one obligation, in a worker; of what is found only text travels back."""
+def _prove(asked: Asked, place: str, obligation: Obligation) -> tuple[ObligationRow, dict[str, str]]:
+    """Prove one obligation, in a worker; of what is found only text travels back: a row, and its traces by path."""
     from kvproof.spec.prover import Effort, prove
 
     effort = Effort(seed=asked.seed) if asked.timeout is None else Effort(seed=asked.seed, net=asked.timeout)
@@ -150,7 +161,32 @@ def _prove(asked: Asked, obligation: Obligation) -> ObligationRow:
     opinions: list[Opinion] = []
     if asked.second:
         opinions = [_opinion(obligation, query) for query, _, _ in result.queries]
-    return _row(result, opinions)
+    row, written = _row(result, opinions), {}
+    if asked.traces is not None:
+        for name, trace in _traces(result, place, asked.seed).items():
+            path = str(asked.traces / f"{quote(f'{obligation.id}.{name}', safe='')}.itf.json")
+            written[path] = trace.to_itf()
+            if trace.role == "mutant":
+                next(each for each in row.mutants if each["id"] == trace.mutant)["trace_path"] = path
+            else:
+                setattr(row, "witness_path" if trace.role == "witness" else "trace_path", path)
+    return row, written
+
+
+def _traces(result: Result, place: str, seed: int) -> dict[str, Trace]:
+    """Return the traces of a result by the names of their files; a mutant called as a role is gets a longer one."""
+    from kvproof.models.trace import ROLES
+    from kvproof.spec.recorded import record
+
+    tools = {name: version for name, version in versions(("kvproof", "z3-solver")).items() if name != "system"}
+    found = [("witness", result.witness), ("counterexample", result.trace)]
+    named = {role: record(each, place, result.obligation, role, seed=seed, versions=tools)
+             for role, each in found if each is not None}
+    for mutant in result.mutants:
+        if mutant.trace is not None:
+            name = f"mutant.{mutant.id}" if mutant.id in ROLES else mutant.id
+            named[name] = record(mutant.trace, place, result.obligation, "mutant", mutant.id, seed=seed, versions=tools)
+    return named
 
 
 def _opinion(obligation: Obligation, query: Query) -> Opinion:

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 from kvproof.connectors.listing import Entry
 from kvproof.explore import Counted
 from kvproof.results import INCONCLUSIVE, INTERRUPTED, NEUTRAL, ObligationRow, ReplayRow, Results, is_finding
+from kvproof.traces.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -273,8 +274,3 @@ def _count(suite: ElementTree.Element) -> None:
     suite.set("tests", str(len(cases)))
     for tag, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
         suite.set(name, str(sum(case.find(tag) is not None for case in cases)))
-
-
-def printable(text: str) -> str:
-    """Return the text without what a terminal or an XML file would take for more than text."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -66,6 +66,7 @@ class ObligationRow:
     verdict: proved, refuted, unknown, vacuous, toothless, not-run or error. limit: it is known to be false, so refuted
     is what is expected. seconds: wall time; slowest: of its slowest query. witness, trace: lines of a run or model.
     mutants: id, verdict, says, consequence and trace of each. second_solver: what another solver made of the queries.
+    witness_path, trace_path (and trace_path of a mutant): the file of that trace, if it was written.
     """
 
     id: str
@@ -83,6 +84,8 @@ class ObligationRow:
     trace: list[str]
     mutants: list[dict[str, Any]]
     second_solver: dict[str, Any] | None
+    witness_path: str | None = None
+    trace_path: str | None = None
 
     @property
     def known(self) -> bool:
@@ -198,6 +201,16 @@ def check_writable(path: Path) -> None:
     """Raise UsageError, before any work is done, when `write_text` could not write to `path`."""
     if str(path) != "-" and (path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK)):
         raise UsageError(f"cannot write {path}: name a file in a directory that exists and can be written")
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory to write into, with those above it; raises UsageError when that is not possible."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the directory {path}: {error.strerror}; name another") from error
+    if not os.access(path, os.W_OK):
+        raise UsageError(f"cannot write to {path}; name another directory")
 
 
 def write_text(path: Path, text: str) -> None:

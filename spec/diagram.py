@@ -5,7 +5,8 @@ What no rank does stands in a lane of its own; an action's other picks follow it
 
 from __future__ import annotations
 
-from kvproof.spec.search import Model, Run, shown
+from kvproof.models.trace import changes, shown
+from kvproof.spec.search import Model, Run
 
 _LANE = 18
 
@@ -27,18 +28,6 @@ def diagram(trace: Model | Run) -> list[str]:
         rest = ", ".join(str(pick) for number, pick in enumerate(picks) if number != place)
         said = f"{name}({rest})" if rest else name
         drawn = "".join((said if lane == taker else "|").ljust(_LANE) for lane in lanes)
-        lines.append(f"{drawn} {'; '.join(_changes(before, after))}".rstrip())
+        lines.append(f"{drawn} {'; '.join(change.after for change in changes(before, after))}".rstrip())
     lines.append("the last state: " + "; ".join(f"{name} = {shown(value)}" for name, value in trace.states[-1].items()))
     return lines
-
-
-def _changes(before: dict[str, object], after: dict[str, object]) -> list[str]:
-    found = []
-    for name, value in after.items():
-        old = before[name]
-        if isinstance(value, dict) and isinstance(old, dict):
-            changed = [key for key in value if value[key] != old[key]]
-            found += [f"{name}({','.join(map(str, key))}) = {shown(value[key])}" for key in changed]
-        elif value != old:
-            found.append(f"{name} = {shown(value)}")
-    return found

@@ -44,23 +44,28 @@ def select(patterns: Sequence[str]) -> list[Obligation]:
 
     Raises UsageError for a pattern that names nothing, and for a file that is no protocol.
     """
+    return [obligation for _, obligation in placed(patterns)]
+
+
+def placed(patterns: Sequence[str]) -> list[tuple[str, Obligation]]:
+    """Return what `select` does, each with where it is stated: a subject such as "load", or a file as it was given."""
+    ours = [(name, each) for name, subject in zip(SUBJECTS, subjects(), strict=True) for each in subject.OBLIGATIONS]
     if not patterns:
-        return obligations()
-    chosen: list[Obligation] = []
+        return ours
+    chosen: list[tuple[str, Obligation]] = []
     for pattern in patterns:
         if pattern.endswith(".py"):
-            chosen += of_file(Path(pattern))
+            chosen += [(pattern, obligation) for obligation in of_file(Path(pattern))]
             continue
-        ours = obligations()
-        found = [obligation for obligation in ours if fnmatchcase(obligation.id, pattern)]
+        found = [(name, obligation) for name, obligation in ours if fnmatchcase(obligation.id, pattern)]
         if not found:
-            near = difflib.get_close_matches(pattern, [obligation.id for obligation in ours], n=3, cutoff=0.3)
+            near = difflib.get_close_matches(pattern, [obligation.id for _, obligation in ours], n=3, cutoff=0.3)
             hint = f"the nearest are {', '.join(near)}" if near else "kvproof prove --list shows them all"
             raise UsageError(f"no obligation is called {pattern!r}; {hint}")
         chosen += found
-    by_id: dict[str, Obligation] = {}
-    for obligation in chosen:
-        if by_id.setdefault(obligation.id, obligation) is not obligation:
+    by_id: dict[str, tuple[str, Obligation]] = {}
+    for name, obligation in chosen:
+        if by_id.setdefault(obligation.id, (name, obligation))[1] is not obligation:
             raise UsageError(f"two different obligations are called {obligation.id!r}; give each an id of its own")
     return list(by_id.values())
 

@@ -79,6 +79,14 @@ class Obligation(ABC):
         """Return the queries, all of which must be unsatisfiable."""
 
     @abstractmethod
+    def bad(self, theory: Any, s: View) -> Formula:
+        """Return what is true of a model that breaks the claim, or of the last state of a run that does."""
+
+    @abstractmethod
+    def reached(self, theory: Any, s: View) -> Formula:
+        """Return what is true of a model, or of the last state of a run, of which the claim speaks."""
+
+    @abstractmethod
     def counterexample(self, theory: Any, rlimit: int) -> Model | Run | None:
         """Return a smallest model or run that breaks the claim, None when there is none within the sizes."""
 
@@ -116,17 +124,21 @@ class Fact(Obligation):
         formulas = (*theory.axioms(s), *self.hypotheses(theory, s), z3.Not(self.goal(theory, s)))
         yield Query("goal", formulas, otherwise="the claim does not follow from the hypotheses")
 
+    def bad(self, theory: Any, s: View) -> Formula:
+        """Return that the hypotheses hold and the goal does not."""
+        return all_of(*self.hypotheses(theory, s), z3.Not(as_formula(self.goal(theory, s))))
+
+    def reached(self, theory: Any, s: View) -> Formula:
+        """Return that the hypotheses hold, and what makes the claim interesting."""
+        return all_of(*self.hypotheses(theory, s), *self.interesting(theory, s))
+
     def counterexample(self, theory: Any, rlimit: int) -> Model | None:
         """Return a finite structure in which the hypotheses hold and the goal does not."""
-        return find_model(
-            theory, lambda t, s: [*self.hypotheses(t, s), z3.Not(self.goal(t, s))], self.sizes, rlimit
-        )
+        return find_model(theory, lambda t, s: [self.bad(t, s)], self.sizes, rlimit)
 
     def witness(self, theory: Any, rlimit: int) -> Model | None:
         """Return a finite structure in which the hypotheses hold, and what makes the claim interesting."""
-        return find_model(
-            theory, lambda t, s: [*self.hypotheses(t, s), *self.interesting(t, s)], self.sizes, rlimit
-        )
+        return find_model(theory, lambda t, s: [self.reached(t, s)], self.sizes, rlimit)
 
     def empty(self, theory: Any) -> Query:
         """Return that axioms, hypotheses and what makes the claim interesting cannot hold together."""
@@ -167,7 +179,11 @@ class Always(Obligation):
 
     def bad(self, theory: Any, s: View) -> Formula:
         """Return that a run into this state is a counterexample."""
-        return z3.Not(theory.safety(s)[self.safety])
+        return z3.Not(as_formula(theory.safety(s)[self.safety]))
+
+    def reached(self, theory: Any, s: View) -> Formula:
+        """Return that this is a state of which the claim says something."""
+        return as_formula(self.sometimes(theory, s))
 
     def counterexample(self, theory: Any, rlimit: int) -> Run | None:
         """Return a shortest run into a bad state."""
@@ -176,7 +192,7 @@ class Always(Obligation):
     def witness(self, theory: Any, rlimit: int) -> Run | None:
         """Return a shortest run into a state of which the claim says something."""
         return find_run(
-            theory, self.sometimes, sizes=self.witness_sizes or self.sizes, depth=self.depth, rlimit=rlimit
+            theory, self.reached, sizes=self.witness_sizes or self.sizes, depth=self.depth, rlimit=rlimit
         )
 
     def empty(self, theory: Any) -> Query:

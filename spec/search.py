@@ -14,6 +14,7 @@ from typing import Any
 
 import z3
 
+from kvproof.models.trace import shown
 from kvproof.spec.evaluate import compiled, value_of
 from kvproof.spec.system import Action, Concrete, Point, System
 from kvproof.spec.theory import (
@@ -79,13 +80,6 @@ class Run:
             said = ", ".join(str(pick) for pick in picks)
             lines.append(f"{index + 1}. {name}({said}): " + ("; ".join(changed) or "nothing changes"))
         return lines
-
-
-def shown(value: Any) -> str:
-    """Return a value of a symbol for a person: a function as its table."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{','.join(map(str, key))}: {shown(here)}" for key, here in value.items()) + "}"
-    return {True: "true", False: "false"}.get(value, str(value)) if isinstance(value, bool) else str(value)
 
 
 @dataclass
