@@ -86,7 +86,10 @@ class Call:
 
 @dataclass
 class Course:
-    """What happened: the calls, the one after all faults, which reply was whole when, what else is wrong."""
+    """What happened: the calls, the one after all faults, which reply was whole when, what else is wrong.
+
+    left: how many connections the client holds open at the end.
+    """
 
     calls: list[Call] = field(default_factory=list)
     last: Call | None = None
@@ -94,6 +97,7 @@ class Course:
     asked: list[str] = field(default_factory=list)
     drained: list[int] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    left: int = 0
 
 
 def reply(kind: str, key: str, answer: Answer) -> bytes:
@@ -114,6 +118,7 @@ class Simulation:
         self.clock = trio.testing.MockClock(autojump_threshold=0)
         self.token: trio.lowlevel.TrioToken | None = None
         self._arrive, self._arrived = trio.open_memory_channel[socket.socket](math.inf)
+        self._sockets: list[socket.socket] = []
         self._opens = iter(script.opens)
         self._first = script.connections
         self._expected: dict[str, tuple[str, Answer]] = {}
@@ -130,6 +135,7 @@ class Simulation:
             await trio.sleep(delay)
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
+        self._sockets.append(ours)
         self._arrive.send_nowait(theirs)
         return ours
 
@@ -146,7 +152,12 @@ class Simulation:
             await trio.sleep(TIMEOUT + 1 if self.script.close is None else math.inf)
             self._calm = True
             self.course.last = await self._call(client, Step("get"), "last")
+            self.count()
             server.cancel_scope.cancel()
+
+    def count(self) -> None:
+        """Note how many connections the client has not closed."""
+        self.course.left = sum(sock.fileno() >= 0 for sock in self._sockets)
 
     async def _close(self, client: Client, at: float) -> None:
         await trio.sleep(at)
@@ -260,6 +271,7 @@ def play(script: Script, kind: type[Client] = Client) -> Course:
     finally:
         client.close()
     if script.close is not None:
+        simulation.count()
         course.last = Call(Step("get"), ["last.0"], [bytearray(16)], simulation.clock.current_time())
         course.last.outcomes = begin(client, course.last).slot.result(0)
     for call in course.calls:

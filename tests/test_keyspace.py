@@ -16,7 +16,7 @@ from kvproof.models.resp import ErrorReply, SimpleString, Value
 from tests.resp_streams import LARGE, SMALL, payloads
 
 PREFIX = b"kvproof-keyspace:"
-KEYS = st.sampled_from([b"", b"a", b"b", b"$-1\r\n", b"\xff\x00", b"a" * 300]).map(lambda name: PREFIX + name)
+KEYS = st.sampled_from([b"a", b"b", b"a", b"", b"$-1\r\n", b"\xff\x00", b"a" * 300]).map(lambda name: PREFIX + name)
 VALUES = payloads()
 PAIRS = st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=3)
 
@@ -55,7 +55,7 @@ IN_ANY_CASE = st.builds(
     RIGHT | RIGHT | WRONG,
     st.sampled_from([bytes.upper, bytes.lower, bytes.title]),
 )
-COMMANDS_IN_A_ROW = st.lists(IN_ANY_CASE, min_size=1, max_size=12)
+COMMANDS_IN_A_ROW = st.lists(IN_ANY_CASE, min_size=1, max_size=16)
 
 
 def plain_text(command: Command, answer: Value) -> Value:
@@ -116,6 +116,32 @@ def test_valkey_answers_as_the_model_does(valkey: RawResp, commands: list[Comman
         assert (type(got), got) == (type(expected), expected), told(commands, number)
     stored = {key.encode("utf-8", "surrogateescape") for key in valkey.keys(PREFIX.decode())}
     assert stored == set(model.values)
+
+
+KINDS: dict[str, list[Command]] = {
+    "absent": [],
+    "empty": [[b"SET", PREFIX + b"a", b""]],
+    "a string": [[b"SET", PREFIX + b"a", b"$-1\r\n"]],
+    "a list": [[b"RPUSH", PREFIX + b"a", b"1", b"2"]],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_does_the_same_to_every_kind_of_key(valkey: RawResp, name: bytes, kind: str) -> None:
+    for count in range(5):
+        clear(valkey)
+        model = Keyspace()
+        words = [name, *[PREFIX + b"a", PREFIX + b"a", PREFIX + b"b", PREFIX + b"a"][:count]]
+        for each in (*KINDS[kind], words, [b"GET", PREFIX + b"a"], [b"EXISTS", PREFIX + b"a", PREFIX + b"b"]):
+            expected, got = model.answer(each), ask(valkey, each)
+            assert (type(got), got) == (type(expected), expected), f"{each!r} after {words!r}, {kind}"
+
+
+@pytest.mark.parametrize("size", [0, 1, 123, 124, 125, 126, 127, 128, 129, 300])
+def test_an_unknown_command_is_quoted_as_the_server_does(valkey: RawResp, size: int) -> None:
+    for words in ([b"x" * size], [b"NOSUCH", b"y" * size], [b"NOSUCH", b"y" * size, b"z\r\n", b"\xff"]):
+        assert ask(valkey, words) == Keyspace().answer(words)
 
 
 @given(commands=COMMANDS_IN_A_ROW)

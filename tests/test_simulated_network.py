@@ -22,7 +22,7 @@ CLOSE_TO = 1e-6
 REFUSALS = ("refused by the script", "no answer to the connection attempt")
 
 # What is drawn most is what lets one operation meet another: replies that come whole, but not at once.
-DELAYS = st.sampled_from([0.0, 0.5, 1.0, 0.0, 0.001, 2.5, 2.999, 3.5, 10.0])
+DELAYS = st.sampled_from([0.0, 0.5, 1.0, 3.25, 0.001, 2.5, 2.999, 3.5, 10.0])
 COUNTS = st.integers(0, 40) | st.sampled_from([4095, 4096, 4097, 100_000])
 ANSWERS = st.builds(
     Answer,
@@ -35,7 +35,7 @@ STEPS = st.builds(
     Step,
     kind=st.sampled_from(["get", "get", "exists", "set"]),
     answers=st.lists(ANSWERS, min_size=1, max_size=2).map(tuple),
-    at=st.sampled_from([0.0, 0.0, 0.5, 1.0, 3.0, 4.0]),
+    at=st.sampled_from([0.0, 0.5, 0.0, 1.0, 2.0, 3.0, 4.0]),
     cancel=st.none() | st.sampled_from([0.0, 0.001, 0.5, 1.0, 2.9]),
 )
 OPENS = st.lists(st.sampled_from([0.0, 0.5, 2.0, 5.0, None]), max_size=4).map(tuple)
@@ -62,6 +62,9 @@ def complaints(script: Script, course: Course) -> list[str]:
             found.append(f"operation {identity} was handed out {course.drained.count(identity)} times")
     if len(set(course.asked)) < len(course.asked):
         found.append(f"a request was sent twice: {course.asked}")
+    most = script.connections if script.close is None else 0
+    if course.left > most:
+        found.append(f"{course.left} connections are open at the end where {most} may be")
     found += about_last(script, course.last)
     return found
 
@@ -158,6 +161,26 @@ def test_close_ends_everything_at_once_and_nothing_afterwards(script: Script) ->
     found = complaints(script, course)
     found += [f"{call.keys} ended at {call.ended}" for call in course.calls if call.ended > script.close + CLOSE_TO]
     assert not found, "\n".join(found)
+
+
+BEHIND = {
+    "a connection that is closed": (Step("get", (Answer(pieces=((0.5, 7),), end="close"),)), 0.5),
+    "a reply that never comes": (Step("get", (Answer(end="silence"),)), TIMEOUT),
+    "a reply that comes late": (Step("get", (Answer(pieces=((5.0, 0),)),)), TIMEOUT),
+    "a read that is cancelled": (Step("get", (Answer(pieces=((1.0, 7), (1.0, 0))),), cancel=1.5), 1.5),
+    "a SET that is cancelled": (Step("set", (Answer(size=1_000_000, end="silence"),), cancel=0.5), 0.5),
+}
+
+
+@pytest.mark.parametrize("fault", BEHIND)
+def test_what_waits_behind_a_fault_is_served_as_soon_as_that_is_over(fault: str) -> None:
+    first, over = BEHIND[fault]
+    script = Script((first, Step("get", at=0.25)))
+    course = play(script)
+    assert complaints(script, course) == []
+    waiting = next(call for call in course.calls if call.step is script.steps[1])
+    assert waiting.outcomes == (Found(),), fault
+    assert abs(waiting.ended - over) < CLOSE_TO, f"served at {waiting.ended} s, and {fault} was over at {over} s"
 
 
 def test_a_script_has_one_course() -> None:
