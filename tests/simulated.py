@@ -17,6 +17,7 @@ from typing import Literal
 
 import trio
 import trio.testing
+from trio._core import _run as scheduler
 
 from kvproof.connectors.adapter import Endpoint, Place
 from kvproof.connectors.reference_client import Client, Operation
@@ -27,6 +28,9 @@ from kvproof.models.registry import Completion, Outcomes
 
 TIMEOUT = 3.0
 """What the client is told that an operation may take, in seconds of the simulated clock."""
+# trio runs its tasks in an order of its own choice; with this, in one that follows from the seed that `perform` sets.
+scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True
+
 PATIENCE = 100.0
 """Simulated seconds after which an operation counts as never ending."""
 
@@ -60,13 +64,15 @@ class Script:
     """Everything that happens.
 
     opens: for each connection attempt but the first ones, the seconds until it succeeds, None to refuse it. close:
-    when the client is closed; without, one operation more is done on a network without faults.
+    when the client is closed; without, one operation more is done on a network without faults. order: seeds the order
+    in which tasks run that could run at once.
     """
 
     steps: tuple[Step, ...]
     connections: int = 1
     opens: tuple[float | None, ...] = ()
     close: float | None = None
+    order: int = 0
 
 
 @dataclass
@@ -141,6 +147,8 @@ class Simulation:
 
     async def perform(self, client: Client) -> None:
         """Do all steps; then, on a network that works again, one more."""
+        await trio.testing.wait_all_tasks_blocked()
+        scheduler._r.seed(self.script.order)
         async with trio.open_nursery() as server:
             server.start_soon(self._accept, server)
             if self.script.close is not None:

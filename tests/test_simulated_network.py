@@ -43,7 +43,8 @@ OPENS = st.lists(st.sampled_from([0.0, 0.5, 2.0, 5.0, None]), max_size=4).map(tu
 
 def scripts(close: st.SearchStrategy[float | None]) -> st.SearchStrategy[Script]:
     steps = st.lists(STEPS, min_size=2, max_size=8).map(tuple)
-    return st.builds(Script, steps=steps, connections=st.sampled_from([1, 1, 1, 2, 3]), opens=OPENS, close=close)
+    connections = st.sampled_from([1, 1, 1, 2, 3])
+    return st.builds(Script, steps=steps, connections=connections, opens=OPENS, close=close, order=st.integers(0, 9))
 
 
 OPEN = scripts(st.none())
