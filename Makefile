@@ -21,7 +21,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 nightly: $(STAMP)
-	$(BIN)/python -m pytest --kvproof-nightly -m nightly -s
+	$(BIN)/python -m pytest --kvproof-nightly -m 'nightly or hypothesis' -s
 	$(BIN)/python bench/reference.py
 
 # torch first, from constraints.txt, so that nothing else chooses one; LMCache without its own metadata, which asks for

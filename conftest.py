@@ -1,4 +1,4 @@
-"""What all tests share: a server, the nightly switch, and no test without a deadline."""
+"""What all tests share: a server, the nightly switch, how Hypothesis searches, and no test without a deadline."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from kvproof.faults import servers
 from kvproof.faults.servers import Server
@@ -15,9 +16,22 @@ ROOT = Path(__file__).parent
 TEST_DEADLINE = 240.0
 """Seconds after which a test that hangs shows its stacks and ends the run."""
 
+EXAMPLES = 100
+"""How many examples a Hypothesis test tries before a merge; ten times as many at night."""
+
+# On a machine that is busy an example may take any time, which says nothing about the code.
+settings.register_profile(
+    "premerge", max_examples=EXAMPLES, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "nightly", settings.get_profile("premerge"), max_examples=10 * EXAMPLES, derandomize=False, print_blob=True)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kvproof-nightly", action="store_true", help="also run what repeats or soaks")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("nightly" if config.getoption("--kvproof-nightly") else "premerge")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -30,7 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    nightly = item.get_closest_marker("nightly") is not None
+    nightly = item.config.getoption("--kvproof-nightly")
     faulthandler.dump_traceback_later(TEST_DEADLINE * (10 if nightly else 1), exit=True)
     try:
         return (yield)  # type: ignore[return-value]  # what pytest's wrapper protocol asks for

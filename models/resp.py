@@ -41,7 +41,7 @@ class Null(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SimpleString:
-    """A simple string such as ``+OK``."""
+    """A simple string such as ``+OK``; bytes that are not UTF-8 are kept, as surrogates (``surrogateescape``)."""
 
     text: str
 
@@ -158,22 +158,28 @@ class Decoder:
         self._kept += data
         values = []
         for frame in frames:
+            if frame.end - frame.start > self._limit:
+                self._error = self._too_long()
+                break
             values.append(parse(memoryview(self._kept)[frame.start - origin : frame.end - origin]))
         if frames:
             del self._kept[: frames[-1].end - origin]
         if self._error is None and len(self._kept) > self._limit:
-            self._error = ProtocolError(f"a reply of more than {self._limit} bytes")
+            self._error = self._too_long()
         if self._error is not None:
             self._kept.clear()
             if not values:
                 raise self._error
         return values
 
+    def _too_long(self) -> ProtocolError:
+        return ProtocolError(f"a reply of more than {self._limit} bytes")
+
 
 def parse(frame: Bytes) -> Value:
-    """Return the value of one whole frame, as `FrameScanner` delimits it.
+    """Return the value of one whole frame, as `FrameScanner` delimits it; what that has checked is not checked again.
 
-    Raises ProtocolError when `frame` is not exactly one frame.
+    Raises ProtocolError when `frame` does not end where its value does.
     """
     raw = bytes(frame)
     try:
@@ -193,7 +199,7 @@ def _parse(raw: bytes, at: int) -> tuple[Value, int]:
     if kind in (b"*", b"~", b">", b"%", b"|"):
         return _parse_aggregate(kind, int(line), raw, end)
     if kind == b"+":
-        return SimpleString(line.decode(errors="replace")), end
+        return SimpleString(line.decode(errors="surrogateescape")), end
     if kind == b"-":
         return ErrorReply(line.decode(errors="replace")), end
     if kind in (b":", b"("):

@@ -33,6 +33,8 @@ class Client:
 
     connection: ClassVar[Callable[[], Connection]] = Connection
     """What makes the protocol object of each connection."""
+    driver: ClassVar[Callable[..., Driver]] = Driver
+    """What makes the driver."""
 
     def __init__(self, place: Place) -> None:
         """Open the connections that `place` asks for."""
@@ -40,7 +42,8 @@ class Client:
         self.registry: Registry[Future[Outcomes]] = Registry(Future)
         endpoint = place.endpoint
         pool = Pool(place.connections, password=endpoint.password, connection=type(self).connection)
-        self.native: Any = Driver((endpoint.host, endpoint.port), pool, timeout=place.timeout, ready=self._drain)
+        address = (endpoint.host, endpoint.port)
+        self.native: Any = type(self).driver(address, pool, timeout=place.timeout, ready=self._drain)
 
     def get(self, key: str, buffer: memoryview) -> Outcome:
         """Read `key` into the whole of `buffer`."""

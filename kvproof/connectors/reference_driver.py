@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -31,6 +31,20 @@ LOW_WATER = 1024 * 1024
 TURN = 16 * 1024 * 1024
 """After this many bytes without a pause a connection lets the others have their turn."""
 CLOSED = "the client was closed"
+
+Opener = Callable[[str, int], Awaitable[socket.socket]]
+"""Connects to a host and port and returns a socket that does not block; raises OSError."""
+
+
+async def open_tcp(host: str, port: int) -> socket.socket:
+    """Connect through TCP; the socket is a plain one.
+
+    trio's own passes through its scheduler for every read; the plain one only when it has to wait.
+    """
+    stream = await trio.open_tcp_stream(host, port)
+    sock = socket.socket(fileno=stream.socket.detach())
+    sock.setblocking(False)
+    return sock
 
 
 @dataclass(slots=True)
@@ -60,9 +74,23 @@ class Driver:
     is cancelled, when its connection is lost, or at `close`. Once it is, its buffers are not touched any more.
     """
 
-    def __init__(self, address: tuple[str, int], pool: Pool, *, timeout: float, ready: Callable[[], None]) -> None:
-        """Connect; raises ConnectionError when that fails, or takes longer than `timeout` seconds."""
+    def __init__(
+        self,
+        address: tuple[str, int],
+        pool: Pool,
+        *,
+        timeout: float,
+        ready: Callable[[], None],
+        opener: Opener = open_tcp,
+        clock: trio.abc.Clock | None = None,
+    ) -> None:
+        """Connect; raises ConnectionError when that fails, or takes longer than `timeout` seconds.
+
+        opener, clock: the network and the time, where they are not the real ones.
+        """
         self._address, self._pool, self._timeout, self._ready = address, pool, timeout, ready
+        self._opener, self._clock = opener, clock
+        self._now = time.monotonic if clock is None else clock.current_time
         self._lock = threading.RLock()
         self._completions: deque[Completion] = deque()
         self._groups: dict[int, _Group] = {}
@@ -128,7 +156,7 @@ class Driver:
                 raise TimeoutError(f"the reference connector's loop did not end within {deadline} s")
 
     def _submit(self, identity: int, requests: list[Request]) -> int:
-        deadline = time.monotonic() + self._timeout
+        deadline = self._now() + self._timeout
 
         def begin() -> list[Action]:
             self._groups[identity] = _Group([None] * len(requests), len(requests))
@@ -170,7 +198,7 @@ class Driver:
     def _run(self) -> None:
         reason = CLOSED
         try:
-            trio.run(self._main)
+            trio.run(self._main, clock=self._clock)
         except BaseException as error:
             reason = f"the reference connector's loop failed: {error!r}"
             raise
@@ -198,13 +226,13 @@ class Driver:
             with self._lock:
                 deadline = self._pool.next_deadline()
                 self._alarm_at = math.inf if deadline is None else deadline
-                self._alarm = trio.CancelScope(deadline=trio.current_time() + self._alarm_at - time.monotonic())
+                self._alarm = trio.CancelScope(deadline=trio.current_time() + self._alarm_at - self._now())
             with self._alarm:
                 await trio.sleep(math.inf)
             self._step(self._expire)
 
     def _expire(self) -> list[Action]:
-        return self._pool.expire(time.monotonic(), f"deadline exceeded: no answer within {self._timeout} s")
+        return self._pool.expire(self._now(), f"deadline exceeded: no answer within {self._timeout} s")
 
     def _hurry(self) -> None:
         """See that the alarm goes off in time; one that goes off early does no harm, so it is never put back."""
@@ -215,7 +243,7 @@ class Driver:
 
     def _set_alarm(self) -> None:
         with self._lock:
-            self._alarm.deadline = trio.current_time() + self._alarm_at - time.monotonic()
+            self._alarm.deadline = trio.current_time() + self._alarm_at - self._now()
 
     def _act(self, actions: list[Action]) -> None:
         """Carry out what the pool decided."""
@@ -258,16 +286,13 @@ class Driver:
         with link.scope:
             try:
                 with trio.fail_after(self._timeout):
-                    stream = await trio.open_tcp_stream(*self._address)
+                    sock = link.sock = await self._opener(*self._address)
             except (OSError, trio.TooSlowError) as error:
                 reason = str(error) or "no answer to the connection attempt"
                 self._step(lambda: self._refused(number, reason))
                 return
-            # trio's own socket passes through its scheduler for every read; the plain one only when it has to wait.
-            sock = link.sock = socket.socket(fileno=stream.socket.detach())
-            sock.setblocking(False)
             try:
-                self._step(lambda: self._pool.connected(number, time.monotonic() + self._timeout))
+                self._step(lambda: self._pool.connected(number, self._now() + self._timeout))
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._flush, link, sock)
                     await self._receive(number, link, sock)
