@@ -225,8 +225,8 @@ def _pinned(theory: Any, s: View) -> Formula:
 
 def _shared(kind: type[Any], name: str, claim: str, **more: Any) -> Obligation:
     found: Obligation = kind(
-        id=f"ledger.{name}", claim=claim, scope=_SCOPE, theory=Ledger, fragment=_FRAGMENT, depth=9,
-        sometimes=_pinned, witness_sizes=((1, 1),), **{"sizes": _SIZES, **more})
+        id=f"ledger.{name}", claim=claim, scope=_SCOPE, theory=Ledger, fragment=_FRAGMENT,
+        sometimes=_pinned, witness_sizes=((1, 1),), **{"sizes": _SIZES, "depth": 9, **more})
     return found
 
 
@@ -248,7 +248,7 @@ OBLIGATIONS: tuple[Obligation, ...] = (
     ),
     _shared(
         Always, "exclusive", "no two callers hold the lock of one key", safety="exclusive",
-        sizes=((2, 1), (3, 1)),
+        sizes=((2, 1), (3, 1)), depth=6,
         mutants=(
             Mutant("no-lock", "the lock is taken without a look at who has it", NoLock,
                    "two callers change the key's pins and the budget at once"),

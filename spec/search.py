@@ -35,6 +35,7 @@ SIZES = ((1, 0), (1, 1), (2, 0), (2, 1), (1, 2), (2, 2), (3, 1), (2, 3), (3, 2),
 """(ranks, size) in the order in which models are looked for: ranks first, then chunks."""
 
 
+_QUANTIFIED = z3.Probe("has-quantifiers")
 _LOOK_AHEAD = 3
 """After so many steps it is asked again whether there are runs of that length at all."""
 
@@ -120,8 +121,9 @@ class Finite:
     def _plain_of(self, term: Any) -> Any:
         """Return a formula without quantifiers, also when somebody has used z3's own."""
         term = as_formula(term)
-        text = term.sexpr()
-        return self.ground(term) if "(forall" in text or "(exists" in text else term
+        goal = z3.Goal()
+        goal.add(term)
+        return self.ground(term) if _QUANTIFIED(goal) else term
 
     def ground(self, term: Any) -> Any:
         """Return the formula with every quantifier of z3's own written out."""
@@ -258,7 +260,10 @@ def find_run(
     None when there is none within the sizes and `depth` steps. Raises Undecided and WrongModel.
     """
     for ranks, size in sizes:
-        found = _Unrolling(system, ranks, size, rlimit).search(bad, depth)
+        key = (type(system), ranks, size)
+        if key not in _unrolled:
+            _unrolled[key] = _Unrolling(system, ranks, size)
+        found = _unrolled[key].search(bad, depth, rlimit)
         if found is not None:
             believe_run(system, found, bad)
             return found
@@ -277,17 +282,16 @@ def _possible(system: System, s: View, act: Action) -> Formula:
 
 
 class _Unrolling:
-    """A system unrolled step by step in one solver.
+    """A system unrolled step by step: its first state, and its steps as far as any search has come.
 
     The step is written out once, between two generic states, and then renamed for each place in the run.
     """
 
-    def __init__(self, system: System, ranks: int, size: int, rlimit: int) -> None:
+    def __init__(self, system: System, ranks: int, size: int) -> None:
         self.system, self.finite = system, Finite(ranks, size)
-        self.solver = solver(rlimit)
         self.actions = system.actions()
         self.symbols = system.symbols(State)
-        self.length = 0
+        self._names: list[tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]] = []
         self.here, self.next = system.view(), system.view("'")
         self.taken = z3.Int("#taken")
         self.picks = [act.constants() for act in self.actions]
@@ -296,29 +300,29 @@ class _Unrolling:
         first = self.finite.write(lambda: [*system.axioms(s), *system.sized(s, size), *system.init(s)])
         for name, symbol in system.symbols().items():
             first += self.finite.closed(symbol, getattr(s, name))
-        self.solver.add(self._at(z3.And(self.finite.distinct(), *first), 0))
+        self.first = self._at(z3.And(self.finite.distinct(), *first), 0)
+        self.steps: list[Formula] = []
 
-    def search(self, bad: Bad, depth: int) -> Run | None:
+    def search(self, bad: Bad, depth: int, rlimit: int) -> Run | None:
+        """Return a shortest run of at most `depth` steps into a state in which `bad` holds."""
         wrong = self.finite.write(lambda: bad(self.system, self.here))
+        asked, length = solver(rlimit), 0
+        asked.add(self.first)
         while True:
-            self.solver.push()
-            self.solver.add(self._at(wrong, self.length))
-            if self._check():
-                return self._run(self.solver.model())
-            self.solver.pop()
-            if self.length == depth:
+            asked.push()
+            asked.add(self._at(wrong, length))
+            if _found(asked, length):
+                return self._run(asked.model(), length)
+            asked.pop()
+            if length == depth:
                 return None
-            self.solver.add(self._at(self.step, self.length))
-            self.length += 1
-            if self.length % _LOOK_AHEAD == 0 and not self._check():
+            if length == len(self.steps):
+                self.steps.append(self._at(self.step, length))
+            asked.add(self.steps[length])
+            length += 1
+            if length % _LOOK_AHEAD == 0 and not _found(asked, length):
                 # No run is as long as that, so longer ones need not be looked at.
                 return None
-
-    def _check(self) -> bool:
-        answer = self.solver.check()
-        if answer == z3.unknown:
-            raise Undecided(f"{self.solver.reason_unknown()} after {self.length} steps")
-        return bool(answer == z3.sat)
 
     def _step(self) -> Formula:
         return self.finite.write(self._ways)
@@ -338,6 +342,14 @@ class _Unrolling:
 
     def _at(self, formula: Any, number: int) -> Any:
         """Return the formula said of the state at that place in the run, and the step that leaves it."""
+        constants, functions = self._renaming(number)
+        renamed = z3.substitute(formula, *constants)
+        return z3.substitute_funs(renamed, *functions) if functions else renamed
+
+    def _renaming(self, number: int) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+        """Return what each generic constant and function is called at that place in the run."""
+        if number < len(self._names):
+            return self._names[number]
         constants = [(self.taken, z3.Int(f"#taken@{number}"))]
         constants += [(p, z3.Const(f"{p}@{number}", p.sort())) for picks in self.picks for p in picks]
         functions = []
@@ -349,24 +361,35 @@ class _Unrolling:
                     functions.append((generic, renamed(*variables)))
                 else:
                     constants.append((generic, renamed))
-        renamed_formula = z3.substitute(formula, *constants)
-        return z3.substitute_funs(renamed_formula, *functions) if functions else renamed_formula
+        self._names.append((constants, functions))
+        return self._names[number]
 
     def _point(self, model: z3.ModelRef, symbols: Mapping[str, Symbol], view: View) -> Point:
         return {name: self.finite.read(model, each, getattr(view, name)) for name, each in symbols.items()}
 
-    def _run(self, model: z3.ModelRef) -> Run:
+    def _run(self, model: z3.ModelRef, length: int) -> Run:
         finite, system = self.finite, self.system
         rigid = self._point(model, system.symbols(Rigid), self.here)
-        views = [system.view(f"@{number}") for number in range(self.length + 1)]
+        views = [system.view(f"@{number}") for number in range(length + 1)]
         states = tuple(self._point(model, self.symbols, view) for view in views)
         actions, lanes = [], []
-        for number in range(self.length):
+        for number in range(length):
             index = model.eval(z3.Int(f"#taken@{number}")).as_long()
             picks = [z3.Const(f"{pick}@{number}", pick.sort()) for pick in self.picks[index]]
             actions.append((self.actions[index].name, tuple(finite._value(model, pick) for pick in picks)))
             lanes.append(next((place for place, pick in enumerate(picks) if pick.sort() == Rank), None))
         return Run(finite.ranks, finite.size, rigid, states, tuple(actions), tuple(lanes))
+
+
+_unrolled: dict[tuple[type[System], int, int], _Unrolling] = {}
+"""What has been written out, for the next search: its formulas are the same whatever is searched for."""
+
+
+def _found(asked: z3.Solver, length: int) -> bool:
+    answer = asked.check()
+    if answer == z3.unknown:
+        raise Undecided(f"{asked.reason_unknown()} after {length} steps")
+    return bool(answer == z3.sat)
 
 
 def believe_run(system: System, run: Run, bad: Bad, concrete: Concrete | None = None) -> None:

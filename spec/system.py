@@ -109,28 +109,23 @@ class System(Theory):
         return list(found.values())
 
 
-Guards = dict[str, Callable[..., bool]]
-Changes = dict[str, dict[str, Callable[..., Any]]]
 Point = dict[str, Any]
 """A concrete state: a value for each constant, a dictionary from argument tuples for each function."""
 
 
 @functools.cache
-def _actions(kind: type[System]) -> tuple[Guards, Changes]:
-    """Compile the guard of every action, and what it makes of each symbol that it changes."""
-    system, guards, changes = kind(), Guards(), Changes()
-    s = system.view()
-    for act in system.actions():
-        picks = act.constants()
-        step = act.step(system, s, picks)
-        guards[act.name] = compiled(step.guard, picks)
-        changes[act.name] = {}
-        for name, meaning in step.changes.items():
-            symbol = system.symbols(State)[name]
-            arguments = [z3.Const(f"{name}.{index}", sort) for index, sort in enumerate(symbol.arguments)]
-            term = meaning(*arguments) if arguments else meaning
-            changes[act.name][name] = compiled(as_formula(term), [*picks, *arguments])
-    return guards, changes
+def _computed(kind: type[System], name: str) -> tuple[Callable[..., bool], dict[str, Callable[..., Any]]]:
+    """Return an action's guard, and what it makes of each symbol that it changes, as Python."""
+    system = kind()
+    [act] = [each for each in system.actions() if each.name == name]
+    picks, changes = act.constants(), {}
+    step = act.step(system, system.view(), picks)
+    for changed, meaning in step.changes.items():
+        symbol = system.symbols(State)[changed]
+        arguments = [z3.Const(f"{changed}.{index}", sort) for index, sort in enumerate(symbol.arguments)]
+        term = meaning(*arguments) if arguments else meaning
+        changes[changed] = compiled(as_formula(term), [*picks, *arguments])
+    return compiled(step.guard, picks), changes
 
 
 @dataclass
@@ -142,9 +137,10 @@ class Concrete:
     size: int
 
     def __post_init__(self) -> None:
-        """Compile every action, unless that was done before for a system of this kind."""
-        kind: Any = type(self.system)
-        self._guards, self._changes = _actions(kind)
+        """Find the arguments of every symbol."""
+        self._kind: Any = type(self.system)
+        self._keys = {name: list(product(*[self.values(sort) for sort in symbol.arguments]))
+                      for name, symbol in self.system.symbols().items()}
 
     @property
     def domains(self) -> dict[str, range]:
@@ -161,13 +157,15 @@ class Concrete:
 
     def enabled(self, name: str, picks: tuple[Any, ...], rigid: Point, state: Point) -> bool:
         """Whether the action may happen with these picks."""
-        return bool(self._guards[name](self.interpretation(rigid, state), *picks))
+        guard, _ = _computed(self._kind, name)
+        return bool(guard(self.interpretation(rigid, state), *picks))
 
     def after(self, name: str, picks: tuple[Any, ...], rigid: Point, state: Point) -> Point:
         """Return the state after the action, whose guard is not looked at."""
         here = self.interpretation(rigid, state)
         changed: Point = {}
-        for symbol_name, change in self._changes[name].items():
+        _, changes = _computed(self._kind, name)
+        for symbol_name, change in changes.items():
             symbol = self.system.symbols(State)[symbol_name]
             if symbol.arguments:
                 changed[symbol_name] = {key: change(here, *picks, *key) for key in self.keys(symbol)}
@@ -192,7 +190,7 @@ class Concrete:
 
     def keys(self, symbol: Symbol) -> list[tuple[Any, ...]]:
         """Return every argument tuple of a function within the finite domains."""
-        return list(product(*[self.values(sort) for sort in symbol.arguments]))
+        return self._keys[symbol.name]
 
     def values(self, sort: z3.SortRef) -> list[Any]:
         """Return the finite domain of a sort."""
