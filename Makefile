@@ -14,7 +14,7 @@ check: $(STAMP)
 	$(BIN)/kvproof run
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadscope
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

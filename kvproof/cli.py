@@ -153,6 +153,13 @@ def parser() -> argparse.ArgumentParser:
     trace.add_argument("--check", action="store_true", help="check that it is a run of its system; exit 1 if it is not")
     trace.set_defaults(command=_trace)
 
+    judged = commands.add_parser("validate", help="say whether the log of a real run is a behaviour of the spec")
+    judged.add_argument("log", metavar="LOG", type=Path, help="a line of JSON an event (docs/validating-a-log.md)")
+    judged.add_argument(
+        "--protocol", default="load", metavar="NAME|FILE.py", help="load (default), completion, ownership, or your own")
+    judged.add_argument("--json", metavar="FILE", type=Path, help="write the judgement as JSON (- for standard output)")
+    judged.set_defaults(command=_validate)
+
     listing = commands.add_parser("connectors", help="what is installed; install another version beside")
     listing.add_argument("--install", metavar="NAME==VERSION", help="install this version in a directory of its own")
     listing.add_argument("--json", metavar="FILE", type=Path, help="write the list as JSON (- for standard output)")
@@ -224,6 +231,20 @@ def _prove(options: argparse.Namespace) -> int:
         print(report.obligations(results), end="", flush=True)
     _write(options, results)
     return results.exit_code
+
+
+def _validate(options: argparse.Namespace) -> int:
+    from kvproof import report, validate
+    from kvproof.results import check_writable, write_text
+
+    if options.json:
+        check_writable(options.json)
+    found = validate.validate(options.log, options.protocol, report.Counting("events"))
+    if options.json:
+        write_text(options.json, json.dumps(asdict(found), indent=1) + "\n")
+    if str(options.json) != "-":
+        print(report.judgement(found), end="", flush=True)
+    return found.exit_code
 
 
 def _explore(options: argparse.Namespace) -> int:

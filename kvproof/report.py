@@ -18,6 +18,8 @@ from kvproof.traces.text import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from kvproof.validate import Judgement
+
 WIDTH = 120
 """Columns of a table that goes into a pipe or a file."""
 _COLOURS = {"finding": "bold red", "known": "yellow", "neutral": "dim", "inconclusive": "bold magenta", "pass": "green"}
@@ -58,6 +60,32 @@ class Progress:
             done = f"[{self._done}/{self._total}] {line}"
             self._stream.write(f"\r\x1b[K{done}" if self._done < self._total else "\r\x1b[K")
             self._stream.flush()
+
+
+class Counting:
+    """How far something long has come: a line on a terminal, nothing in a pipe."""
+
+    def __init__(self, what: str, stream: TextIO = sys.stderr, every: int = 1000) -> None:
+        """Count `what`."""
+        self._what, self._every = what, every
+        self._stream = stream if stream.isatty() else None
+
+    def __call__(self, count: int) -> None:
+        """Show that so many are done."""
+        if self._stream is not None and count % self._every == 0:
+            self._stream.write(f"\r\x1b[K{count} {self._what}\r")
+            self._stream.flush()
+
+
+def judgement(found: Judgement) -> str:
+    """Return what became of a log, in a few lines."""
+    if found.line is None:
+        return f"accepted: {found.events} events are a behaviour of the protocol\n"
+    line = found.line
+    values = ", ".join(f"{name} = {value}" for name, value in line.values.items())
+    said = f"line {line.number}: {line.event} of rank {line.rank}{f' ({values})' if values else ''} in step {line.step}"
+    return printable(f"{found.verdict}: {said} is explained by no behaviour: {found.why}\n"
+                     if found.verdict == "rejected" else f"unclear: {said}: {found.why}\n")
 
 
 def _console(out: io.StringIO, width: int | None = None) -> Console:

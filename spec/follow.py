@@ -6,8 +6,9 @@ was, which unrecorded steps came between) is kept open: a set of states in which
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import z3
@@ -45,7 +46,9 @@ class Unclear(Exception):
 class Follower:
     """A run that is being followed: where it may be after the events so far.
 
-    hidden: actions that nobody recorded, which may happen between any two events.
+    hidden: actions that nobody recorded, which may happen between any two events. ghosts: state symbols on which
+    nothing depends that can be seen, so that states which differ in them only are one. recycle: makes a state of
+    another one in which what is over is forgotten, for runs without end.
     """
 
     system: System
@@ -54,6 +57,8 @@ class Follower:
     rigid: Point
     first: Point
     hidden: Sequence[str] = ()
+    ghosts: frozenset[str] = frozenset()
+    recycle: Callable[[Point], Point] | None = None
 
     def __post_init__(self) -> None:
         """Begin in the first state; raises Unexplained when that is none of the system's."""
@@ -76,18 +81,18 @@ class Follower:
             after = self._filled(act, event)
         if not after:
             raise Unexplained(self._why(act, event))
-        self.may_be = after
+        self.may_be = [self.recycle(after[0])] if self.recycle is not None and len(after) == 1 else after
 
     def _after(self, act: Action, event: Seen, states: Sequence[Point]) -> list[Point]:
-        found: list[Point] = []
+        found: dict[Any, Point] = {}
         for state in states:
             for picks in self._picks(act, event):
                 if not self.concrete.enabled(act.name, picks, self.rigid, state):
                     continue
                 after = self.concrete.after(act.name, picks, self.rigid, state)
-                if not self._differs(act, event, after) and after not in found:
-                    found.append(after)
-        return found
+                if not self._differs(act, event, after):
+                    found.setdefault(self._key(after), after)
+        return list(found.values())
 
     def _picks(self, act: Action, event: Seen) -> Iterator[tuple[Any, ...]]:
         """Return the picks that the event leaves open; the first that is a rank is the rank that took it."""
@@ -141,9 +146,9 @@ class Follower:
             layer = further
         return []
 
-    @staticmethod
-    def _key(state: Point) -> tuple[Any, ...]:
-        return tuple(tuple(value.items()) if isinstance(value, dict) else value for value in state.values())
+    def _key(self, state: Point) -> tuple[Any, ...]:
+        return tuple(tuple(value.items()) if isinstance(value, dict) else value
+                     for name, value in state.items() if name not in self.ghosts)
 
     def _why(self, act: Action, event: Seen) -> str:
         """Say what would have had to be so for the event, in the state that the run was in."""
@@ -168,12 +173,19 @@ class Follower:
 
     def _told(self, formula: Any, constants: list[Any], picks: list[Any], state: Point) -> str:
         """Return a formula that is false as text, with what its symbols are there."""
-        text = " ".join(str(formula).split())
         here = self.concrete.interpretation(self.rigid, state)
+        while z3.is_quantifier(formula) and formula.is_forall():
+            # Of what is to hold for all, one for which it does not.
+            named, values = self._fails(formula, constants, picks, here)
+            if not named:
+                break
+            formula = z3.substitute_vars(formula.body(), *reversed(named))
+            constants, picks = [*constants, *named], [*picks, *values]
+        text = " ".join(str(formula).split())
         for constant, pick in zip(constants, picks, strict=True):
             text = text.replace(str(constant), str(pick))
         facts: dict[str, str] = {}
-        for part in _applications(formula):
+        for part in _applications(formula, set(self.system.symbols())):
             try:
                 value = compiled(part, constants)(here, *picks)
                 shown = " ".join(str(part).split())
@@ -186,11 +198,22 @@ class Follower:
         return f"{text}{f' ({said})' if said else ''}"
 
 
-def _applications(term: Any) -> Iterator[Any]:
+    def _fails(self, formula: Any, constants: list[Any], picks: list[Any], here: Any) -> tuple[list[Any], list[Any]]:
+        sorts = [formula.var_sort(place) for place in range(formula.num_vars())]
+        for values in product(*[self.concrete.values(sort) for sort in sorts]):
+            named = [z3.Const(f"{formula.var_name(place)}={value}", sort)
+                     for place, (sort, value) in enumerate(zip(sorts, values, strict=True))]
+            body = z3.substitute_vars(formula.body(), *reversed(named))
+            if not compiled(body, [*constants, *named])(here, *picks, *values):
+                return named, list(values)
+        return [], []
+
+
+def _applications(term: Any, symbols: set[str]) -> Iterator[Any]:
     """Return the symbols of a formula with their arguments, outside of quantifiers."""
     if z3.is_quantifier(term) or z3.is_var(term):
         return
-    if term.decl().kind() == z3.Z3_OP_UNINTERPRETED and term.num_args():
+    if term.decl().name() in symbols:
         yield term
     for child in term.children():
-        yield from _applications(child)
+        yield from _applications(child, symbols)

@@ -8,8 +8,6 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("liars")
-
 
 def replay(bug: str, *names: str) -> tuple[int, dict[str, dict[str, str]], str]:
     """Replay a bug on some of the liars at once; return the exit code, the rows by name, and standard error."""

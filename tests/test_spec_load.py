@@ -11,7 +11,6 @@ from kvproof.spec.obligation import Obligation
 from kvproof.spec.prover import Effort, prove
 from kvproof.spec.search import Run, solver
 
-pytestmark = pytest.mark.xdist_group("load")
 ALL = [*load.OBLIGATIONS, *load_failures.OBLIGATIONS]
 BY_ID = {obligation.id: obligation for obligation in ALL}
 

@@ -35,11 +35,13 @@ class Client:
     """What makes the protocol object of each connection."""
     driver: ClassVar[Callable[..., Driver]] = Driver
     """What makes the driver."""
+    registered: ClassVar[Callable[[Callable[[], Future[Outcomes]]], Registry[Future[Outcomes]]]] = Registry
+    """What makes the registry of its operations."""
 
     def __init__(self, place: Place) -> None:
         """Open the connections that `place` asks for."""
         self.timeout = place.timeout
-        self.registry: Registry[Future[Outcomes]] = Registry(Future)
+        self.registry = type(self).registered(Future)
         endpoint = place.endpoint
         pool = Pool(place.connections, password=endpoint.password, connection=type(self).connection)
         address = (endpoint.host, endpoint.port)
