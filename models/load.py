@@ -100,6 +100,11 @@ class World:
         """Rank r owns the chunk and does not have its bytes."""
         return self.owners[chunk] == r and chunk not in self.ranks[r].loaded
 
+    def uses(self, r: int) -> range:
+        """Return the chunks that rank r computes with: the agreed prefix, once it is through."""
+        rank = self.ranks[r]
+        return range(rank.agreed if rank.done and not rank.aborted else 0)
+
     def events(self) -> Iterator[Event]:
         """Return everything that can happen now."""
         for r, rank in enumerate(self.ranks):
@@ -187,8 +192,9 @@ def complaint(world: World) -> str:
     """Say what is wrong with a state in the words of the protocol; "" when nothing is.
 
     It is what every rank may rely on, told without the formulas of the proofs: the ranks that know the agreed prefix
-    know the same; nobody is through while a peer waits for it; who is through holds just what was agreed on; and
-    somebody can do something until all are through.
+    know the same; nobody is through while a peer waits for it; who is through holds just what was agreed on, from
+    owners that gave it; who waits can give up, where ranks may fail; and somebody can do something until all are
+    through.
     """
     ranks = list(enumerate(world.ranks))
     knowing = [(r, rank) for r, rank in ranks if rank.left >= 1]
@@ -206,6 +212,13 @@ def complaint(world: World) -> str:
             return f"rank {r} holds chunk {max(rank.held)}, past the agreed prefix of {rank.agreed}"
         if rank.done and rank.held != set(range(rank.agreed)):
             return f"rank {r} is through, and has {sorted(rank.held)} of an agreed prefix of {rank.agreed}"
+        for chunk in world.uses(r):
+            if chunk not in rank.held:
+                return f"rank {r} computes with chunk {chunk}, which no broadcast has brought it"
+            if world.ranks[world.owners[chunk]].entered <= chunk + 1:
+                return f"rank {r} computes with chunk {chunk}, whose owner never entered its broadcast"
+        if world.failing and rank.waits and Event("expire", r) not in world.events():
+            return f"rank {r} waits, and cannot give up"
         if rank.answered and not all(peer.done for peer in world.ranks):
             return f"rank {r} went through a later step, and not all are through this one"
     if not world.finished and all(event.name in ("arrive", "die") for event in world.events()):
