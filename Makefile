@@ -23,6 +23,7 @@ lint: $(STAMP)
 nightly: $(STAMP)
 	$(BIN)/python -m pytest --kvproof-nightly -m 'nightly or hypothesis' -s
 	$(BIN)/python bench/reference.py
+	$(BIN)/python bench/logs.py
 
 # torch first, from constraints.txt, so that nothing else chooses one; LMCache without its own metadata, which asks for
 # CUDA packages that it does not need on a CPU.
