@@ -244,7 +244,8 @@ def test_an_interrupted_run_writes_what_is_known_and_leaves_nothing(number: sign
     assert document["summary"]["interrupted"]
     assert len(document["replays"]) == 16
     found = {row["verdict"] for row in document["replays"]}
-    assert found <= {"absent", "pass", "error"}, f"an interruption has become a finding: {found}"
+    # What Waits has nothing for is unsupported, where that was known before the interruption.
+    assert found <= {"absent", "pass", "error", "unsupported"}, f"an interruption has become a finding: {found}"
     assert "of 16 rows were done" in out
 
 
