@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any
 
-import z3
-
-from kvproof.spec.evaluate import CannotEvaluate, compiled
 from kvproof.spec.system import Action, Concrete, Point, System
-from kvproof.spec.theory import Rank, State
+from kvproof.spec.theory import Rank, State, as_formula
+from kvproof.spec.words import Words
 
 MOST = 4096
 """States that are looked at to fill in what came before one event."""
@@ -63,13 +60,15 @@ class Follower:
     def __post_init__(self) -> None:
         """Begin in the first state; raises Unexplained when that is none of the system's."""
         self.concrete = Concrete(self.system, self.ranks, self.size)
+        self._words = Words(self.concrete)
         self._actions = {act.name: act for act in self.system.actions()}
         self._states = self.system.symbols(State)
         self.may_be: list[Point] = [self.first]
         view = self.system.view()
         for formula in [*self.system.axioms(view), *self.system.init(view)]:
             if not self.concrete.holds(formula, self.rigid, self.first):
-                raise Unexplained(f"no run begins so: {self._told(formula, [], [], self.first)}")
+                here = self.concrete.interpretation(self.rigid, self.first)
+                raise Unexplained(f"no run begins so: {self._words.fails(as_formula(formula), here)}")
 
     def take(self, event: Seen) -> None:
         """Go on by one event. Raises Unexplained, ValueError for an event that says nonsense, and Unclear."""
@@ -159,61 +158,7 @@ class Follower:
         enabled = [picks for picks in ways if self.concrete.enabled(act.name, picks, self.rigid, state)]
         if enabled:
             return self._differs(act, event, self.concrete.after(act.name, enabled[0], self.rigid, state))
-        constants = act.constants()
+        constants, here = act.constants(), self.concrete.interpretation(self.rigid, state)
         guard = act.step(self.system, self.system.view(), constants).guard
         # Of several picks the one that comes nearest.
-        told = min((self._broken(guard, constants, picks, state) for picks in ways), key=len)
-        return f"{act.name} needs " + " and ".join(told)
-
-    def _broken(self, guard: Any, constants: list[Any], picks: tuple[Any, ...], state: Point) -> list[str]:
-        here = self.concrete.interpretation(self.rigid, state)
-        parts = guard.children() if z3.is_and(guard) else [guard]
-        return [self._told(part, constants, list(picks), state)
-                for part in parts if not compiled(part, constants)(here, *picks)]
-
-    def _told(self, formula: Any, constants: list[Any], picks: list[Any], state: Point) -> str:
-        """Return a formula that is false as text, with what its symbols are there."""
-        here = self.concrete.interpretation(self.rigid, state)
-        while z3.is_quantifier(formula) and formula.is_forall():
-            # Of what is to hold for all, one for which it does not.
-            named, values = self._fails(formula, constants, picks, here)
-            if not named:
-                break
-            formula = z3.substitute_vars(formula.body(), *reversed(named))
-            constants, picks = [*constants, *named], [*picks, *values]
-        text = " ".join(str(formula).split())
-        for constant, pick in zip(constants, picks, strict=True):
-            text = text.replace(str(constant), str(pick))
-        facts: dict[str, str] = {}
-        for part in _applications(formula, set(self.system.symbols())):
-            try:
-                value = compiled(part, constants)(here, *picks)
-                shown = " ".join(str(part).split())
-                for constant, pick in zip(constants, picks, strict=True):
-                    shown = shown.replace(str(constant), str(pick))
-                facts[shown] = str(value)
-            except (CannotEvaluate, KeyError, NameError):
-                continue
-        said = ", ".join(f"{name} is {value}" for name, value in facts.items())
-        return f"{text}{f' ({said})' if said else ''}"
-
-
-    def _fails(self, formula: Any, constants: list[Any], picks: list[Any], here: Any) -> tuple[list[Any], list[Any]]:
-        sorts = [formula.var_sort(place) for place in range(formula.num_vars())]
-        for values in product(*[self.concrete.values(sort) for sort in sorts]):
-            named = [z3.Const(f"{formula.var_name(place)}={value}", sort)
-                     for place, (sort, value) in enumerate(zip(sorts, values, strict=True))]
-            body = z3.substitute_vars(formula.body(), *reversed(named))
-            if not compiled(body, [*constants, *named])(here, *picks, *values):
-                return named, list(values)
-        return [], []
-
-
-def _applications(term: Any, symbols: set[str]) -> Iterator[Any]:
-    """Return the symbols of a formula with their arguments, outside of quantifiers."""
-    if z3.is_quantifier(term) or z3.is_var(term):
-        return
-    if term.decl().name() in symbols:
-        yield term
-    for child in term.children():
-        yield from _applications(child, symbols)
+        return min((self._words.fails(guard, here, constants, picks) for picks in ways), key=len)

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 import z3
 
 from kvproof.models.trace import Trace, changes, shown
-from kvproof.spec.evaluate import CannotEvaluate, compiled
 from kvproof.spec.obligation import Always, Fact
 from kvproof.spec.recorded import Subject, find
 from kvproof.spec.system import Action, Concrete, System
 from kvproof.spec.theory import Formula, Rank, Rigid, State, Symbol, as_formula
-
-_NAMED = 6
-"""How many of the cases for which a formula is false are named."""
-_INCOMPUTABLE = (CannotEvaluate, KeyError, TypeError, ZeroDivisionError)
+from kvproof.spec.words import INCOMPUTABLE, NAMED, Words, why
 
 
 @dataclass(frozen=True)
@@ -91,19 +85,10 @@ class _World:
         self.system = self.theory if isinstance(self.theory, System) else System()
         self.concrete = Concrete(self.system, trace.ranks, trace.size)
         self.view = self.theory.view()
-        self.functions: dict[tuple[int, tuple[str, ...]], Callable[..., Any]] = {}
-        self.kept: list[Formula] = []
+        self.words = Words(self.concrete)
 
     def here(self, number: int) -> dict[str, Any]:
         return {**self.concrete.domains, **self.trace.rigid, **self.trace.states[number]}
-
-    def value(self, term: Formula, number: int, constants: Sequence[Any] = (), values: Sequence[Any] = ()) -> Any:
-        """Return what a term is in a state, with these values for these constants."""
-        key = (term.get_id(), tuple(str(constant) for constant in constants))
-        if key not in self.functions:
-            self.functions[key] = compiled(term, constants)
-            self.kept.append(term)
-        return self.functions[key](self.here(number), *values)
 
     def shape(self) -> Refusal | None:
         """Return what is wrong with the symbols and their values, whatever the formulas say."""
@@ -162,7 +147,7 @@ class _World:
             return Refusal(1, f"{type(theory).__name__} has no actions")
         for name, formulas in first.items():
             for formula in formulas:
-                says = self.fails(as_formula(formula), 0)
+                says = self.words.fails(as_formula(formula), self.here(0))
                 if says:
                     return Refusal(0, f"it is not allowed by {name}: {says}")
         steps = (self._step(number) for number in range(1, len(self.trace.states)))
@@ -182,7 +167,8 @@ class _World:
         if taken.rank != (ranks[0] if ranks else None):
             return Refusal(number, f"{taken} is said to be rank {taken.rank}'s")
         picks, values = act.constants(), tuple(taken.picks.values())
-        says = self.fails(act.step(self.system, self.view, picks).guard, number - 1, picks, values)
+        says = self.words.fails(
+            act.step(self.system, self.view, picks).guard, self.here(number - 1), picks, values)
         if says:
             return Refusal(number, f"{taken} may not happen: of its guard, {says}")
         return self._differs(act, values, number)
@@ -190,11 +176,11 @@ class _World:
     def _differs(self, act: Action, values: tuple[Any, ...], number: int) -> Refusal | None:
         try:
             after = self.concrete.after(act.name, values, self.trace.rigid, self.trace.states[number - 1])
-        except _INCOMPUTABLE as error:
-            return Refusal(number, f"{self.trace.taken[number - 1]} cannot be computed: {_why(error)}")
+        except INCOMPUTABLE as error:
+            return Refusal(number, f"{self.trace.taken[number - 1]} cannot be computed: {why(error)}")
         odd = [f"{change.what} is {shown(change.new)}, and would be {shown(change.old)}"
                for change in changes(after, self.trace.states[number])]
-        return Refusal(number, f"after {self.trace.taken[number - 1]}, {'; '.join(odd[:_NAMED])}") if odd else None
+        return Refusal(number, f"after {self.trace.taken[number - 1]}, {'; '.join(odd[:NAMED])}") if odd else None
 
     def ends(self) -> bool | None:
         """Whether the last state is what the trace's role says."""
@@ -203,24 +189,25 @@ class _World:
         witness = self.trace.role == "witness"
         says = self.obligation.reached if witness else self.obligation.bad
         try:
-            return bool(self.value(says(self.theory, self.view), len(self.trace.states) - 1))
-        except _INCOMPUTABLE:
+            return bool(self.words.value(says(self.theory, self.view), self.here(len(self.trace.states) - 1)))
+        except INCOMPUTABLE:
             return False
 
     def truths(self) -> Iterator[Truth]:
         """Return what is true in each state: the invariant's conjuncts, then the claims."""
         for kind, name, formula in self._told():
             states: list[bool | None] = []
-            why = []
+            reasons = []
             for number in range(len(self.trace.states)):
                 try:
-                    states.append(bool(self.value(formula, number)))
-                    said = "" if states[-1] else self.fails(formula, number, named=False)
-                    why.append("" if said == "it fails" else said)
-                except _INCOMPUTABLE as error:
+                    states.append(bool(self.words.value(formula, self.here(number))))
+                    said = "" if states[-1] else self.words.fails(
+                        formula, self.here(number), named=False)
+                    reasons.append("" if said == "it fails" else said)
+                except INCOMPUTABLE as error:
                     states.append(None)
-                    why.append(_why(error))
-            yield Truth(kind, name, tuple(states), tuple(why))
+                    reasons.append(why(error))
+            yield Truth(kind, name, tuple(states), tuple(reasons))
 
     def _told(self) -> Iterator[tuple[str, str, Formula]]:
         if isinstance(self.theory, System):
@@ -235,86 +222,3 @@ class _World:
             yield "the claim", obligation.id, as_formula(obligation.goal(self.theory, self.view))
         elif isinstance(obligation, Always) and not obligation.safety:
             yield "the claim", obligation.id, z3.Not(obligation.bad(self.theory, self.view))
-
-    def fails(
-        self, formula: Formula, number: int, constants: Sequence[Any] = (), values: Sequence[Any] = (), *,
-        named: bool = True,
-    ) -> str:
-        """Return, in words, for what a formula is false in a state; "" when it is true.
-
-        A conjunction comes down to its false parts, and what is said of all to those of whom it is false. named:
-        whether the formula itself is written out.
-        """
-        try:
-            if self.value(formula, number, constants, values):
-                return ""
-        except _INCOMPUTABLE as error:
-            return f"`{_written(formula)}` cannot be computed: {_why(error)}"
-        if z3.is_and(formula):
-            parts = [self.fails(part, number, constants, values) for part in formula.children()]
-            return "; ".join(part for part in parts if part)
-        told = [f"`{_written(formula)}` is false"] if named else ["it fails"]
-        if z3.is_quantifier(formula) and formula.is_forall():
-            told[0] += self._cases(formula, number, constants, values)
-        else:
-            told += self._parts(formula, number, constants, values)
-        return ", where ".join([told[0], " and ".join(told[1:])] if told[1:] else told)
-
-    def _cases(self, formula: Formula, number: int, constants: Sequence[Any], values: Sequence[Any]) -> str:
-        """Return for which values of its variables a universal formula is false, and for one case what is so there."""
-        count = formula.num_vars()
-        names = [formula.var_name(index) for index in range(count)]
-        sorts = [formula.var_sort(index) for index in range(count)]
-        variables = [z3.Const(name, sort) for name, sort in zip(names, sorts, strict=True)]
-        body = z3.substitute_vars(formula.body(), *reversed(variables))
-        false = [case for case in product(*[self.concrete.values(sort) for sort in sorts])
-                 if not self.value(body, number, [*constants, *variables], [*values, *case])]
-        said = ["(" * (count > 1) + ", ".join(_case(*each) for each in zip(names, sorts, case, strict=True))
-                + ")" * (count > 1) for case in islice(false, _NAMED)]
-        more = f", and {len(false) - _NAMED} more" if len(false) > _NAMED else ""
-        parts = self._parts(body, number, [*constants, *variables], [*values, *false[0]]) if len(false) == 1 else []
-        return f" for {', '.join(said)}{more}{', where ' if parts else ''}{' and '.join(parts)}"
-
-    def _parts(self, formula: Formula, number: int, constants: Sequence[Any], values: Sequence[Any]) -> list[str]:
-        """Return what the symbols are that a formula without quantifiers speaks of."""
-        found: dict[str, None] = {}
-        for term in _applications(formula):
-            if any(term.eq(constant) for constant in constants):
-                continue
-            try:
-                found[f"{_written(term)} = {shown(self.value(term, number, constants, values))}"] = None
-            except _INCOMPUTABLE:
-                continue
-        return list(islice(found, _NAMED))
-
-
-def _case(name: str, sort: z3.SortRef, value: Any) -> str:
-    return f"{_plain(name)} = {'rank ' if sort == Rank else ''}{shown(value)}"
-
-
-def _applications(term: Formula) -> Iterator[Formula]:
-    """Return the symbols in a term with their arguments, outermost first; nothing below a quantifier."""
-    if z3.is_quantifier(term):
-        return
-    if term.decl().kind() == z3.Z3_OP_UNINTERPRETED:
-        yield term
-    for child in term.children():
-        yield from _applications(child)
-
-
-def _written(formula: Formula) -> str:
-    """Return a formula in one line, its picks and variables by their plain names."""
-    text = _plain(" ".join(str(formula).split()))
-    return text if len(text) <= 300 else f"{text[:297]}..."
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"\b\w+\.(\w+)", r"\1", re.sub(r"!\d+", "", text))
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return f"it asks for {error.args[0]}, which is outside of this world"
-    return str(error)
-
-

@@ -184,7 +184,7 @@ def test_a_wrong_prefix_is_told_in_words(tmp_path: Path) -> None:
     lines[-1]["values"] = {}
     lines.append({"rank": 0, "event": "enter_broadcast", "values": {}})
     found = judged(tmp_path / "log", numbered(lines))
-    assert found.why == "enter_broadcast needs entered(0) < 1 + agreed(0) (entered(0) is 1, agreed(0) is 0)"
+    assert found.why == "`entered(r) < 1 + agreed(r)` is false, where entered(r) = 1 and agreed(r) = 0"
 
 
 def test_many_steps_are_followed_each_for_itself(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_connection_that_is_given_back_too_early_is_rejected(tmp_path: Path) -
     assert found.verdict == "rejected"
     assert found.line is not None
     assert found.line.event == "give_back"
-    assert found.why == "give_back needs turn == sent (turn is 0, sent is 1)"
+    assert found.why == "`turn == sent` is false, where turn = 0 and sent = 1"
 
 
 def test_a_completion_that_finds_nobody_is_rejected(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_a_system_of_ones_own_judges_its_logs(tmp_path: Path) -> None:
     assert judged(tmp_path / "log", right, protocol).verdict == "accepted"
     found = judged(tmp_path / "log", [*right[:3], {"rank": 1, "seq": 1, "event": "leave"}], protocol)
     assert found.verdict == "rejected"
-    assert found.why.startswith("leave needs "), found.why
+    assert found.why == "`drawn(r) == served` is false, where drawn(r) = 2 and served = 1"
 
 
 KILLED = """
