@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 GPU_WHEELS := wheels
 
-.PHONY: check test lint nightly gpu gpu-wheels clean
+.PHONY: check test lint nightly mutants gpu gpu-wheels clean
 
 check: $(STAMP)
 	$(BIN)/kvproof run
@@ -24,6 +24,9 @@ nightly: $(STAMP)
 	$(BIN)/python -m pytest --kvproof-nightly -m 'nightly or hypothesis' -s
 	$(BIN)/python bench/reference.py
 	$(BIN)/python bench/logs.py
+
+mutants: $(STAMP)
+	$(BIN)/python -m tests.mutation
 
 # torch first, from constraints.txt, so that nothing else chooses one; LMCache without its own metadata, which asks for
 # CUDA packages that it does not need on a CPU.
