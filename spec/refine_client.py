@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from kvproof.models import exchanges
 from kvproof.models.client import Failed
 from kvproof.models.completions import Event, Operation, World
+from kvproof.models.lending import Lent
 from kvproof.models.registry import Outcomes
 from kvproof.spec.completion_designs import RegisterFirst
-from kvproof.spec.refine import Step
+from kvproof.spec.ownership import Connection
+from kvproof.spec.refine import NOTHING, Arrow, Step
 from kvproof.spec.system import Point, System
 
 
@@ -80,3 +83,55 @@ def whose(given: tuple[Outcomes, ...] | None, o: int) -> int:
             if isinstance(outcome, Failed) and outcome.reason.startswith("of "):
                 return int(outcome.reason.removeprefix("of "))
     return o
+
+
+class OwnershipRefinement:
+    """A piece of a frame that does not end it is nothing to the spec."""
+
+    ghosts: frozenset[str] = frozenset()
+
+    def __init__(self, kind: type[Connection] = Connection) -> None:
+        """See it as this system."""
+        self._kind = kind
+
+    def system(self, world: exchanges.World) -> System:
+        """Return `Connection`."""
+        return self._kind()
+
+    def size(self, world: exchanges.World) -> tuple[int, int]:
+        """Return one rank, of which nothing is said, and the last request."""
+        return 1, len(world.errors) - 1
+
+    def rigid(self, world: exchanges.World) -> Point:
+        """Return how many requests there may be, and which replies are errors."""
+        return {"requests": len(world.errors), "error": {(k,): error for k, error in enumerate(world.errors)}}
+
+    def state(self, world: exchanges.World) -> Point:
+        """Return the state."""
+        requests = range(len(world.errors))
+        return {
+            "sent": world.sent, "taken": world.taken, "turn": world.turn, "pushed": world.pushed, "lent": world.lent,
+            "open": world.open, "wanted": {(k,): k in world.wanted for k in requests},
+            "cancelled": {(k,): k in world.cancelled for k in requests}, "got": {(k,): world.got[k] for k in requests},
+        }
+
+    def step(self, world: exchanges.World, event: exchanges.Event) -> Step:
+        """Return the action of the same name."""
+        if event.name == "receive":
+            return NOTHING
+        return event.name, (event.request,) if event.name == "give_up" else ()
+
+
+class LendingArrow(Arrow[Lent]):
+    """What a pool does at once is several steps of the spec, one after another."""
+
+    def allows(self, world: Lent, event: exchanges.Event) -> bool:
+        """Whether the spec allows what the pool did, in the order in which it did it."""
+        later = world.after(event)
+        state = self.refinement.state(world)
+        for did in later.did:
+            name, picks = self.refinement.step(world, did)
+            if not self.concrete.enabled(name, picks, self.rigid, state):
+                return False
+            state = self.concrete.after(name, picks, self.rigid, state)
+        return state == self.refinement.state(later)
