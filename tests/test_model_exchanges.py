@@ -1,0 +1,186 @@
+"""One connection and the pool that lends it: every step is one of ownership's, and what that allows beyond them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import z3
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import run_state_machine_as_test
+
+from kvproof.models.client import Connection as ClientConnection
+from kvproof.models.client import Done
+from kvproof.models.exchanges import Event, World
+from kvproof.models.explore import explore
+from kvproof.models.lending import Lent
+from kvproof.spec.ownership import Connection
+from kvproof.spec.refine import NOTHING, Arrow
+from kvproof.spec.refine_client import LendingArrow, OwnershipRefinement
+from kvproof.spec.system import Step, action
+from kvproof.spec.theory import Int, View, put, within
+from tests.refining import machine
+
+KINDS = {"send", "push", "receive", "read", "read_push", "give_up", "drop"}
+STATES = {(True,): 64, (False,): 64, (True, False): 264, (False, True): 264, (False, False, True): 808}
+"""How many states a connection has whose requests are answered so (true: with an error)."""
+LENT = {(1, 1): 40, (2, 1): 144, (3, 1): 396, (2, 2): 176, (3, 2): 649}
+"""How many states there are with so many requests, and so many at once on the connection that the pool lends."""
+NEVER = {
+    "push": "a server ends the frame that it has begun before it sends a push; the spec knows no pieces",
+    "send": "a connection that owes a reply to nobody takes no request, and the pool drops it; in the spec it may",
+}
+"""What the spec allows and the connection never does, and why."""
+DONE_AT_ONCE = {
+    (), ("drop",), ("push",), ("send",), ("read",), ("read_push",), ("give_up",), ("give_up", "drop"), ("read", "drop"),
+    ("read", "give_back"), ("read", "send"), ("read", "give_back", "send"),
+}
+"""All that one call on the pool is to its connection."""
+
+
+def arrow_of(world: World, kind: type[Connection] = Connection) -> Arrow[World]:
+    return Arrow(OwnershipRefinement(kind), world)
+
+
+def lent_arrow(world: Lent) -> LendingArrow:
+    return LendingArrow(OwnershipRefinement(), world)
+
+
+def lent(requests: int, depth: int, errors: tuple[bool, ...] = ()) -> Lent:
+    failing = errors or tuple(k == 0 for k in range(requests))
+    return Lent(failing, got=(-1,) * requests, depth=depth)
+
+
+def excused(world: World, name: str) -> bool:
+    """Whether the spec's step is one of those that `NEVER` names."""
+    return name in NEVER and (world.arrived > 0 if name == "push" else not world.room)
+
+
+def differences(arrow: Arrow[World], world: World) -> list[Any]:
+    model, spec = arrow.by_the_model(world), arrow.by_the_spec(world)
+    return [*(model - spec), *(step for step in spec - model if not excused(world, step[0]))]
+
+
+@pytest.mark.parametrize("errors", STATES, ids=str)
+def test_at_small_bounds_model_and_spec_have_the_same_steps_everywhere(errors: tuple[bool, ...]) -> None:
+    first = World.begin(errors)
+    arrow, found = arrow_of(first), explore(first)
+    assert arrow.begins()
+    assert len(found.came) == STATES[errors]
+    assert found.fired.keys() == KINDS | {"give_back"}
+    used: set[str] = set()
+    for world in found.came:
+        assert not differences(arrow, world), world.history
+        assert not arrow.falsehoods(world), world.history
+        quiet = [event for event in world.events() if arrow.refinement.step(world, event) == NOTHING]
+        assert all(arrow.allows(world, event) for event in quiet), world.history
+        used |= {step[0] for step in arrow.by_the_spec(world) - arrow.by_the_model(world)}
+    assert used == (set(NEVER) if len(errors) > 1 else {"push"}), "what is said never to happen does"
+
+
+@pytest.mark.parametrize("bounds", LENT, ids=str)
+def test_all_that_a_pool_does_to_its_connection_is_allowed(bounds: tuple[int, int]) -> None:
+    first = lent(*bounds)
+    arrow, found, done = lent_arrow(first), explore(first), set()
+    assert arrow.begins()
+    assert len(found.came) == LENT[bounds]
+    assert found.fired.keys() == KINDS
+    for world in found.came:
+        assert not arrow.falsehoods(world), world.history
+        for event in world.events():
+            assert arrow.allows(world, event), f"{event} after {world.history}"
+            done.add(tuple(did.name for did in world.after(event).did))
+    assert done <= DONE_AT_ONCE
+    assert (("give_up",) in done) == (bounds[1] > 1), "alone on it, a request that is given up takes it along"
+
+
+SETTINGS = settings(
+    stateful_step_count=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+ERRORS = st.lists(st.booleans(), min_size=1, max_size=7).map(tuple)
+
+
+def test_every_step_of_a_random_schedule_is_a_step_of_the_spec() -> None:
+    schedules = machine(arrow_of, ERRORS.map(World.begin), rare=frozenset({"drop"}))
+    run_state_machine_as_test(schedules, settings=SETTINGS)
+    assert schedules.fired.keys() == KINDS | {"give_back"}, f"some kind of event never happened: {schedules.fired}"
+
+
+def test_every_step_of_a_random_schedule_of_a_pool_is_allowed() -> None:
+    worlds = st.builds(lambda errors, depth: lent(len(errors), depth, errors), ERRORS, st.integers(1, 4))
+    schedules = machine(lent_arrow, worlds, rare=frozenset({"drop", "give_up"}))
+    run_state_machine_as_test(schedules, settings=SETTINGS)
+    assert schedules.fired.keys() == KINDS, f"some kind of event never happened: {schedules.fired}"
+
+
+class ReadsPastPush(Connection):
+    """One conjunct of a guard is gone: a reply is read before the push that came first."""
+
+    @action()
+    def read(self, s: View) -> Step:
+        return Step(z3.And(s.open, s.lent, s.taken < s.sent, s.turn < s.sent), **super().read(s).changes)
+
+
+class GivesToAll(Connection):
+    """One word of an effect is changed: who has given up is given the reply."""
+
+    @action()
+    def read(self, s: View) -> Step:
+        step = super().read(s)
+        return Step(step.guard, **{**step.changes, "got": put(s.got, s.turn, s.taken)})
+
+
+class GivesUpTwice(Connection):
+    """One conjunct of a guard is gone: who has given up gives up again."""
+
+    @action(fair=False, k=Int)
+    def give_up(self, s: View, k: Any) -> Step:
+        return Step(within(0, k, s.sent), **super().give_up(s, k).changes)
+
+
+class GivesBackEarly(Connection):
+    """One conjunct of a guard is gone: a connection is given back with a reply outstanding."""
+
+    def clean(self, s: View) -> Any:
+        return z3.BoolVal(True)
+
+
+class KeepsWaiting(Connection):
+    """One word of an effect is changed: whoever waits when the connection is dropped, waits on."""
+
+    @action(fair=False)
+    def drop(self, s: View) -> Step:
+        changes = {**super().drop(s).changes}
+        del changes["wanted"]
+        return Step(s.open, **changes)
+
+
+@pytest.mark.parametrize("flipped", [ReadsPastPush, GivesToAll, GivesUpTwice, GivesBackEarly, KeepsWaiting])
+def test_flipping_one_conjunct_of_the_spec_is_seen(flipped: type[Connection]) -> None:
+    first = World.begin((False, False))
+    arrow = arrow_of(first, flipped)
+    assert any(differences(arrow, world) for world in explore(first).came)
+
+
+class LetsGo(ClientConnection):
+    """A connection that counts a reply as given when its caller gives up, and takes it for the next one's."""
+
+    def _abandon(self, identity: Any, reason: str) -> list[Done]:
+        done = super()._abandon(identity, reason)
+        self._waiting = type(self._waiting)(entry for entry in self._waiting if not entry[1])
+        return done
+
+
+def test_a_wrong_connection_is_seen() -> None:
+    schedule = (Event("send"), Event("give_up", 0, how="cancel"))
+    world = World.begin((False, False), LetsGo)
+    arrow = arrow_of(world)
+    assert arrow.allows(world, schedule[0])
+    assert not arrow.allows(world.after(schedule[0]), schedule[1])
+    pooled = Lent((False, False), got=(-1, -1), kind=LetsGo)
+    assert not lent_arrow(pooled).allows(pooled.after(schedule[0]), schedule[1])
+
+
+def test_an_event_that_there_is_not_is_said() -> None:
+    with pytest.raises(ValueError, match="no event 'sleep'"):
+        World.begin((False,)).after(Event("sleep"))
