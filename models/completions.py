@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from kvproof.models.client import Failed
 from kvproof.models.registry import Outcomes, Registry, completion
 
+RETURN = "return"
+"""An event by which the call that is within `hand_over`, the one that began last, returns."""
 NEW, WORKER, QUEUE, GONE = "new", "worker", "queue", "gone"
 
 
@@ -67,7 +69,7 @@ class Call:
 
 
 class Client:
-    """A client of one registry; `kind` makes the registry. It runs one schedule, and then all calls return.
+    """A client of one registry; `kind` makes the registry. It runs one schedule, at whose end all calls return.
 
     overlap: a call may begin while another is within `hand_over`; otherwise that one returns first.
     """
@@ -87,13 +89,18 @@ class Client:
     def run(self, history: tuple[Event, ...]) -> dict[int, Operation]:
         """Do everything in the schedule; return the operations as they are when no call has returned."""
         self._left, self._shown = list(history[::-1]), None
-        while self._left:
-            self._go()
-        return self._shown if self._shown is not None else self.shown()
+        self._go()
+        return self._shown or {}
 
-    def _go(self) -> None:
+    def _go(self, *, within: bool = False) -> None:
         while self._left:
+            if within and not self._overlap and self._left[-1].name == "register":
+                return
             event = self._left.pop()
+            if event.name == RETURN:
+                if within:
+                    return
+                continue
             getattr(self, event.name)(*[place for place in event[1:] if place >= 0])
         if self._shown is None:
             self._shown = self.shown()
@@ -122,20 +129,11 @@ class Client:
 
         def hand_over(identity: int) -> None:
             call.identity, call.slot = identity, self._made.pop() if self._made else None
-            if self._overlap:
-                self._go()
-            else:
-                self._until_the_next_call()
+            self._go(within=True)
 
         ticket = self.registry.submit(hand_over)
         self._made.clear()
         call.slot = ticket.slot
-
-    def _until_the_next_call(self) -> None:
-        later = next((at for at, event in enumerate(self._left[::-1]) if event.name == "register"), len(self._left))
-        rest, self._left = self._left[: len(self._left) - later], self._left[len(self._left) - later :]
-        self._go()
-        self._left = rest
 
     def submit(self, o: int) -> None:
         """Let the worker have the operation; one that is closed or was reaped takes nothing."""
@@ -156,8 +154,10 @@ class Client:
             self.registry.drain([completion(call.identity, self.answer(o))])
 
     def cancel(self, o: int) -> None:
-        """Let the caller cancel."""
-        self.calls[o].cancelled |= self.registry.cancel(self.calls[o].identity, "cancelled")
+        """Let the caller cancel what it holds a slot for."""
+        call = self.calls[o]
+        if call.slot is not None:
+            call.cancelled |= self.registry.cancel(call.identity, "cancelled")
 
     def die(self, worker: int) -> None:
         """Let a worker die: it completes nothing any more."""
