@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
 from kvproof.models.client import Connection as ClientConnection
-from kvproof.models.client import Done
 from kvproof.models.exchanges import Event, World
 from kvproof.models.explore import explore
 from kvproof.models.lending import Lent
@@ -20,6 +19,7 @@ from kvproof.spec.refine import NOTHING, Arrow
 from kvproof.spec.refine_client import LendingArrow, OwnershipRefinement
 from kvproof.spec.system import Step, action
 from kvproof.spec.theory import Int, View, put, within
+from tests.mistakes.ownership import PushIsReply, ReturnedEarly, StopsAtError
 from tests.refining import machine
 
 KINDS = {"send", "push", "receive", "read", "read_push", "give_up", "drop"}
@@ -43,8 +43,8 @@ def arrow_of(world: World, kind: type[Connection] = Connection) -> Arrow[World]:
     return Arrow(OwnershipRefinement(kind), world)
 
 
-def lent_arrow(world: Lent) -> LendingArrow:
-    return LendingArrow(OwnershipRefinement(), world)
+def lent_arrow(world: Lent, kind: type[Connection] = Connection) -> LendingArrow:
+    return LendingArrow(OwnershipRefinement(kind), world)
 
 
 def lent(requests: int, depth: int, errors: tuple[bool, ...] = ()) -> Lent:
@@ -162,23 +162,49 @@ def test_flipping_one_conjunct_of_the_spec_is_seen(flipped: type[Connection]) ->
     assert any(differences(arrow, world) for world in explore(first).came)
 
 
-class LetsGo(ClientConnection):
-    """A connection that counts a reply as given when its caller gives up, and takes it for the next one's."""
+class LendsOnce(Connection):
+    """One conjunct more in a guard: a connection that was given back is not lent again."""
 
-    def _abandon(self, identity: Any, reason: str) -> list[Done]:
-        done = super()._abandon(identity, reason)
-        self._waiting = type(self._waiting)(entry for entry in self._waiting if not entry[1])
-        return done
+    @action()
+    def send(self, s: View) -> Step:
+        step = super().send(s)
+        return Step(z3.And(step.guard, z3.Or(s.lent, s.sent == 0)), **step.changes)
 
 
-def test_a_wrong_connection_is_seen() -> None:
-    schedule = (Event("send"), Event("give_up", 0, how="cancel"))
-    world = World.begin((False, False), LetsGo)
-    arrow = arrow_of(world)
-    assert arrow.allows(world, schedule[0])
-    assert not arrow.allows(world.after(schedule[0]), schedule[1])
-    pooled = Lent((False, False), got=(-1, -1), kind=LetsGo)
-    assert not lent_arrow(pooled).allows(pooled.after(schedule[0]), schedule[1])
+class NoPipelines(Connection):
+    """One conjunct more in a guard: a request is written only when no reply is outstanding."""
+
+    @action()
+    def send(self, s: View) -> Step:
+        step = super().send(s)
+        return Step(z3.And(step.guard, s.turn == s.sent), **step.changes)
+
+
+class DropsUnwanted(Connection):
+    """One conjunct more in a guard: a connection is dropped only when nobody waits."""
+
+    @action(fair=False)
+    def drop(self, s: View) -> Step:
+        step = super().drop(s)
+        return Step(z3.And(step.guard, s.turn == s.sent), **step.changes)
+
+
+@pytest.mark.parametrize("flipped", [LendsOnce, NoPipelines, DropsUnwanted, KeepsWaiting])
+def test_what_a_pool_does_and_a_stricter_spec_does_not_allow_is_seen(flipped: type[Connection]) -> None:
+    first = lent(2, 2)
+    arrow = lent_arrow(first, flipped)
+    assert any(not arrow.allows(world, event) for world in explore(first).came for event in world.events())
+
+
+@pytest.mark.parametrize("kind", [ReturnedEarly, StopsAtError, PushIsReply])
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_wrong_connection_is_seen(kind: type[ClientConnection], depth: int) -> None:
+    """By itself (depth 0), and as one that a pool lends; alone on it, an error stops nobody else."""
+    errors = (True, False, False)
+    first: World = Lent(errors, got=(-1, -1, -1), kind=kind, depth=depth) if depth else World.begin(errors, kind)
+    arrow: Any = lent_arrow(first) if isinstance(first, Lent) else arrow_of(first)
+    wrong = any(not arrow.allows(world, event) for world in explore(first).came for event in world.events())
+    assert wrong != (kind is StopsAtError and depth == 1)
 
 
 def test_an_event_that_there_is_not_is_said() -> None:

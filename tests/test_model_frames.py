@@ -15,6 +15,7 @@ from kvproof.models.frames import RULES, STATES, FrameScanner, Malformed, Rule
 from kvproof.spec.grammar import CLASSES, SENDER
 from kvproof.spec.receiver import Framing
 from kvproof.spec.system import Concrete, Point
+from tests.mistakes.framing import MISTAKES
 
 LIMITS: Point = {"limit": 12, "line_limit": 2**16, "bound": 3}
 CLASS_OF = {byte: name for name, members in CLASSES.items() for byte in members}
@@ -45,8 +46,8 @@ class Both:
     used: ClassVar[set[Rule]] = set()
     refused: ClassVar[set[str]] = set()
 
-    def __init__(self, system: Concrete) -> None:
-        self.system, self.state, self.scanner, self.sent = system, FIRST, FrameScanner(limit=12, depth=3), b""
+    def __init__(self, system: Concrete, kind: type[FrameScanner] = FrameScanner) -> None:
+        self.system, self.state, self.scanner, self.sent = system, FIRST, kind(limit=12, depth=3), b""
 
     def step(self, name: str, *picks: str) -> None:
         assert self.system.enabled(name, picks, LIMITS, self.state), (
@@ -77,12 +78,14 @@ class Both:
         scanner["state"] = f"in {STATES[scanner['state']]}"
         assert spec == scanner, f"after {self.sent!r}"
         assert bool(frames) == (self.state["pending"] == 0), f"after {self.sent!r}"
+        for frame in frames:
+            shown = (frame.end - frame.start, len(frame.head), frame.null)
+            assert shown == (self.state["received"], self.state["kept"], self.state["null"]), f"after {self.sent!r}"
         return True
 
 
-def walk(choose: random.Random, system: Concrete, length: int = 60) -> None:
+def walk(choose: random.Random, both: Both, length: int = 60) -> None:
     """Send what the grammar allows next, any of it, until there are `length` bytes or a limit is exceeded."""
-    both = Both(system)
     for _ in range(length):
         position = both.state["position"].removeprefix("at ")
         if position == "payload" and both.state["to_send"]:
@@ -96,7 +99,7 @@ def walk(choose: random.Random, system: Concrete, length: int = 60) -> None:
 
 @given(st.randoms(use_true_random=False))
 def _walks(choose: random.Random) -> None:
-    walk(choose, concrete())
+    walk(choose, Both(concrete()))
 
 
 def test_after_every_byte_of_a_random_stream_scanner_and_spec_stand_alike() -> None:
@@ -108,10 +111,10 @@ def test_after_every_byte_of_a_random_stream_scanner_and_spec_stand_alike() -> N
     assert Both.refused == {"over", "deep"}, "the streams exceed limits, and are not malformed"
 
 
-def seen(kind: type[Framing], seeds: Iterable[int]) -> bool:
+def seen(seeds: Iterable[int], kind: type[Framing] = Framing, scanner: type[FrameScanner] = FrameScanner) -> bool:
     for seed in seeds:
         try:
-            walk(random.Random(seed), concrete(kind))
+            walk(random.Random(seed), Both(concrete(kind), scanner))
         except AssertionError:
             return True
     return False
@@ -140,5 +143,20 @@ def test_flipping_one_row_of_the_spec_only_is_seen(row: Rule) -> None:
     class Flipped(Framing):
         rules = tuple(rule._replace(**FLIPPED[row]) if rule == row else rule for rule in RULES)
 
-    assert not seen(Framing, range(30))
-    assert seen(Flipped, range(300)), f"{row} with {FLIPPED[row]} in the spec only is not seen"
+    assert not seen(range(30))
+    assert seen(range(300), Flipped), f"{row} with {FLIPPED[row]} in the spec only is not seen"
+
+
+CANNOT_SEE = {
+    "framing.exact:overflow": "counts here are at most 12",
+    "framing.refuses:overflow": "counts here are at most 12",
+    "framing.memory:reserves": "the memory of a scanner is not looked at",
+    "framing.memory:reserves-elements": "the memory of a scanner is not looked at",
+    "framing.split:whole-piece": "every piece has one byte here",
+}
+"""Mistakes of a scanner that do not show byte by byte, and why."""
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_of_the_scanner_only_is_seen(mistake: str) -> None:
+    assert seen(range(300), scanner=MISTAKES[mistake]) == (mistake not in CANNOT_SEE)
