@@ -15,6 +15,8 @@ from kvproof.models.client import Connection, Done, Failed, Found, get
 
 PUSHED = -2
 """The number that a push frame would have, if it were a reply."""
+TORN = -3
+"""The number of a reply that is said to be there, while the buffer holds none."""
 PUSH = b">1\r\n:7\r\n"
 WHERE = ("end of file", "reset", "malformed", "unasked")
 """How a connection may come to its end."""
@@ -153,7 +155,8 @@ class Exchange:
         """Return the number of the reply that an operation ended with, None when it ended without one."""
         match ended.outcome:
             case Found():
-                return int(self._buffers[ended.identity])
+                held = bytes(self._buffers[ended.identity])
+                return int(held) if held.isdigit() else TORN
             case Failed(reason) if reason.startswith("the server answered: ERR "):
                 return int(reason.rpartition(" ")[2])
             case Failed(reason) if reason.startswith("an unexpected reply"):
