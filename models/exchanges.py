@@ -1,8 +1,8 @@
 """Requests and replies of one connection: its callers, its server and the bytes between, as a value.
 
 The connection is the real one. Requests are numbered as they are written; the server answers each with a value or an
-error that tells its number, and sends pushes between frames, which arrive in pieces of any size. Bytes are read only
-while a reply is due. One caller borrows the connection at a time, and gives it back when no reply is due.
+error that tells its number, and sends pushes between frames, which arrive in pieces of any size and are read at any
+time. One caller borrows the connection at a time, and gives it back when no reply is due.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class World:
             yield Event("send")
         if not self.pushed and not self.arrived:
             yield Event("push")
-        if due:
+        if due or self.pushed:
             frame = PUSH if self.pushed else reply(self.taken, self.errors[self.taken])
             left = len(frame) - self.arrived
             yield from (Event("receive", size=size) for size in range(1, left))

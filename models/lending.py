@@ -130,7 +130,7 @@ class Lent(World):
             yield Event("send")
         if not self.pushed and not self.arrived:
             yield Event("push")
-        if self.turn < self.sent:
+        if self.pushed or self.turn < self.sent:
             frame = PUSH if self.pushed else reply(self.taken, self.errors[self.taken])
             left = len(frame) - self.arrived
             yield from (Event("receive", size=size) for size in range(1, left))
