@@ -36,6 +36,11 @@ def reply(request: int, error: bool) -> bytes:
     return b"-ERR %d\r\n" % request if error else b"$2\r\n%02d\r\n" % request
 
 
+def pieces(left: int) -> list[int]:
+    """Return the sizes of a next piece that are tried when `left` bytes are to come; any cut is reached by them."""
+    return sorted({1, left // 2} - {0, left})
+
+
 def deliver(connection: Connection, data: bytes) -> list[Done]:
     """Receive `data` as a driver does; return what has ended."""
     done: list[Done] = []
@@ -205,7 +210,7 @@ class World:
         if due or self.pushed:
             frame = PUSH if self.pushed else reply(self.taken, self.errors[self.taken])
             left = len(frame) - self.arrived
-            yield from (Event("receive", size=size) for size in range(1, left))
+            yield from (Event("receive", size=size) for size in pieces(left))
             yield Event("read_push" if self.pushed else "read", size=left)
         for request in sorted(self.wanted):
             yield from (Event("give_up", request, how=how) for how in ("cancel", "expire"))

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kvproof.models.client import Connection, Done, get
-from kvproof.models.exchanges import PUSH, Event, Exchange, World, reply
+from kvproof.models.exchanges import PUSH, Event, Exchange, World, pieces, reply
 from kvproof.models.pool import Action, Drop, Pool, Send
 from kvproof.models.resp import Decoder
 
@@ -133,7 +133,7 @@ class Lent(World):
         if self.pushed or self.turn < self.sent:
             frame = PUSH if self.pushed else reply(self.taken, self.errors[self.taken])
             left = len(frame) - self.arrived
-            yield from (Event("receive", size=size) for size in range(1, left))
+            yield from (Event("receive", size=size) for size in pieces(left))
             yield Event("read_push" if self.pushed else "read", size=left)
         yield from (Event("give_up", name, how="cancelled") for name in sorted(self.wanting))
         yield from (Event("drop", how=how) for how in ("end of file", "reset"))
