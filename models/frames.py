@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
@@ -137,9 +137,14 @@ STATES: tuple[str, ...] = ("value", *sorted({rule.state for rule in RULES} - {"v
 """Every state; the automaton starts, and stands between two frames, in the first one."""
 
 
-def _compile() -> tuple[tuple[tuple[int, str] | None, ...], ...]:
+Rows = tuple[tuple[tuple[int, str] | None, ...], ...]
+"""For each state, by its index in `STATES`, and each byte: the next state and the action, None for a malformed byte."""
+
+
+def compiled(rules: Iterable[Rule]) -> Rows:
+    """Return the table that a scanner runs; raises AssertionError for two rules on one byte in one state."""
     rows: list[list[tuple[int, str] | None]] = [[None] * 256 for _ in STATES]
-    for rule in RULES:
+    for rule in rules:
         entry = (STATES.index(rule.to), rule.action)
         row = rows[STATES.index(rule.state)]
         for byte in rule.on:
@@ -149,7 +154,6 @@ def _compile() -> tuple[tuple[tuple[int, str] | None, ...], ...]:
     return tuple(tuple(row) for row in rows)
 
 
-_ROWS = _compile()
 _VALUE, _PAYLOAD = STATES.index("value"), STATES.index("payload")
 
 
@@ -187,6 +191,9 @@ class FrameScanner:
     aggregates may be nested. Time is linear in bytes of headers and lines; the inside of a bulk string is skipped in
     one step for each piece. Memory is bounded by depth, 64 bytes of head and, with `keep_words`, 512 KiB of words.
     """
+
+    rows: Rows = compiled(RULES)
+    """The table that it runs."""
 
     def __init__(self, *, keep_words: bool = False, limit: int = LIMIT, depth: int = 16) -> None:
         """Start between two frames, at offset 0."""
@@ -227,13 +234,13 @@ class FrameScanner:
         if self._error is not None:
             raise Malformed(self._error, self.offset, [])
         frames: list[Frame] = []
-        at, size, origin = 0, len(data), self.offset
+        at, size, origin, rows = 0, len(data), self.offset, self.rows
         while at < size:
             if self._state == _PAYLOAD and self._remaining:
                 at += self._skip(data, at)
                 continue
             byte = data[at]
-            entry = _ROWS[self._state][byte]
+            entry = rows[self._state][byte]
             if entry is None:
                 self._fail(f"byte {bytes([byte])!r} in state {STATES[self._state]!r}", origin + at, frames)
             if self._start is None:

@@ -76,8 +76,8 @@ class Connection(System):
 
     @action()
     def read_push(self, s: View) -> Step:
-        """The borrower reads a push frame, which is nobody's reply."""
-        return Step(z3.And(s.open, s.lent, s.pushed, s.turn < s.sent), pushed=z3.BoolVal(False))
+        """A push frame is read, at any time, also from a connection in the pool; it is nobody's reply."""
+        return Step(z3.And(s.open, s.pushed), pushed=z3.BoolVal(False))
 
     @action(fair=False, k=Int)
     def give_up(self, s: View, k: Any) -> Step:
@@ -151,8 +151,9 @@ class PushIsReply(Connection):
     def read_push(self, s: View) -> Step:
         """Give the frame, which is no reply (its number is -2), to the request."""
         step = super().read_push(s)
+        ready = z3.And(step.guard, s.lent, s.turn < s.sent)
         got = put(s.got, s.turn, z3.If(s.wanted(s.turn), -2, s.got(s.turn)))
-        return Step(step.guard, **step.changes, turn=s.turn + 1, got=got, wanted=put(s.wanted, s.turn, False))
+        return Step(ready, **step.changes, turn=s.turn + 1, got=got, wanted=put(s.wanted, s.turn, False))
 
 
 _SCOPE = "any number of requests, pipelines and callers; cancel, timeout, push frames and error replies anywhere"

@@ -16,6 +16,8 @@ from kvproof.spec.theory import as_formula
 
 Step = tuple[str, tuple[Any, ...]]
 """An action of the spec by name, and its picks."""
+NOTHING: Step = ("", ())
+"""What an event is that the spec does not see: it leaves the spec's state as it is."""
 
 
 class Model(Protocol):
@@ -51,7 +53,7 @@ class Refinement(Protocol[C]):
         """Return the state of the spec."""
 
     def step(self, world: C, event: Any) -> Step:
-        """Return the action and the picks that the event is."""
+        """Return the action and the picks that the event is, `NOTHING` where the spec does not see it."""
 
 
 @functools.cache
@@ -84,7 +86,8 @@ class Arrow(Generic[M]):
     def allows(self, world: M, event: Any) -> bool:
         """Whether the spec allows what the model makes of an event."""
         before, after = self.refinement.state(world), self.refinement.state(world.after(event))
-        return self.concrete.allows(*self.refinement.step(world, event), self.rigid, before, after)
+        step = self.refinement.step(world, event)
+        return before == after if step == NOTHING else self.concrete.allows(*step, self.rigid, before, after)
 
     def falsehoods(self, world: M) -> list[str]:
         """Return the names of what the spec claims of every reachable state, and which is false in this one."""
@@ -92,9 +95,10 @@ class Arrow(Generic[M]):
         return [name for name, claim in self._claims.items() if not claim(here)]
 
     def by_the_model(self, world: M) -> set[Any]:
-        """Return every step of the model from here, without history."""
-        return {self._plain(self.refinement.step(world, event), self.refinement.state(world.after(event)))
-                for event in world.events()}
+        """Return every step of the model from here that the spec sees, without history."""
+        steps = ((self.refinement.step(world, event), event) for event in world.events())
+        return {self._plain(step, self.refinement.state(world.after(event))) for step, event in steps
+                if step != NOTHING}
 
     def by_the_spec(self, world: M) -> set[Any]:
         """Return every step of the spec from here, without history."""

@@ -21,7 +21,8 @@ from kvproof.connectors.reference_bugs import ForgetfulConnection
 from kvproof.connectors.reference_client import Client
 from kvproof.connectors.reference_recorded import RecordedRegistry, recorded, recording
 from kvproof.faults.servers import Server
-from kvproof.models.client import Absent, get
+from kvproof.models.client import Absent, Connection, Done, Found, get
+from kvproof.models.exchanges import deliver
 from kvproof.models.load import Event, Plan, World, round_robin
 from kvproof.models.registry import Outcomes, completion
 from kvproof.recorder import Recorder
@@ -245,6 +246,16 @@ def test_a_connection_that_is_given_back_too_early_is_rejected(tmp_path: Path) -
     assert found.line is not None
     assert found.line.event == "give_back"
     assert found.why == "`turn == sent` is false, where turn = 0 and sent = 1"
+
+
+def test_a_push_may_be_read_while_no_reply_is_due(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "requests") as record:
+        connection = recording(Connection, record, itertools.count())()
+        for number in range(2):
+            connection.begin(get(number, "k", memoryview(bytearray(2))))
+            assert deliver(connection, b"$2\r\nab\r\n>1\r\n:7\r\n") == [Done(number, Found())]
+    found = validate(tmp_path / "requests", "ownership")
+    assert found.verdict == "accepted", found
 
 
 def test_a_completion_that_finds_nobody_is_rejected(tmp_path: Path) -> None:
