@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvproof.spec.obligation import Obligation
 
 SOURCE = Path(__file__).with_suffix(".toml")
 PAGE = Path(__file__).parents[1] / "docs" / "coverage.md"
@@ -43,6 +47,21 @@ def kinds(path: Path = SOURCE) -> list[Kind]:
     ]
 
 
+def mistakes(subjects: Mapping[str, str], obligations: Sequence[Obligation]) -> list[str]:
+    """Return the lines of the table of named mistakes; subjects: the test that makes those of a subject in a model."""
+    lines = []
+    for obligation in obligations:
+        test = subjects.get(obligation.id.partition(".")[0], "")
+        for mutant in obligation.mutants:
+            lines.append(f"| {mutant.says} | `{obligation.id}` | {f'`{test}`' if test else 'no model of it yet'} |")
+    return lines
+
+
+def made_by(path: Path = SOURCE) -> dict[str, str]:
+    """Return the test that makes the named mistakes of a subject in its model, by subject."""
+    return dict(tomllib.loads(path.read_text())["mistakes"])
+
+
 def complaints(found: Sequence[Kind], obligations: Sequence[str], replays: Sequence[str]) -> list[str]:
     """Return what is wrong: a kind with nothing against it and no reason, or one that names what does not exist."""
     wrong = []
@@ -55,7 +74,7 @@ def complaints(found: Sequence[Kind], obligations: Sequence[str], replays: Seque
     return wrong
 
 
-def page(found: Sequence[Kind]) -> str:
+def page(found: Sequence[Kind], subjects: Mapping[str, str], ours: Sequence[Obligation]) -> str:
     """Return the page."""
     designs, real = sum(bool(kind.obligations) for kind in found), sum(bool(kind.replays) for kind in found)
     lines = [
@@ -78,6 +97,12 @@ def page(found: Sequence[Kind]) -> str:
             nothing = f"not yet: {kind.later}" if kind.later else f"out of scope: {kind.scope}"
             obligations = ", ".join(f"`{name}`" for name in kind.obligations) or nothing
             lines.append(f"| {kind.name} | {obligations} | {', '.join(f'`{name}`' for name in kind.replays)} |")
+    lines += [
+        "", "## Named mistakes", "",
+        "Each mistake that an obligation refutes, and the test in which it is made in the executable model and killed",
+        "by what the model promises, in words that share nothing with the formulas.", "",
+        "| mistake | obligation | made in the model by |", "|---|---|---|", *mistakes(subjects, ours),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -86,11 +111,11 @@ def main() -> int:
     from kvproof.replays import REPLAYS
     from kvproof.spec import library
 
-    found = kinds()
-    wrong = complaints(found, [obligation.id for obligation in library.obligations()], list(REPLAYS))
+    found, ours = kinds(), library.obligations()
+    wrong = complaints(found, [obligation.id for obligation in ours], list(REPLAYS))
     for line in wrong:
         print(line, file=sys.stderr)
-    PAGE.write_text(page(found))
+    PAGE.write_text(page(found, made_by(), ours))
     return 1 if wrong else 0
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kvproof import coverage
 from kvproof.replays import REPLAYS
 from kvproof.spec import library
 
+ROOT = Path(__file__).parents[1]
 FEWEST = 51
 """How many kinds the public reports show; a kind that is lost from the list fails here."""
 
@@ -23,4 +26,11 @@ def test_a_kind_without_anything_and_a_name_that_does_not_exist_are_noticed() ->
 
 
 def test_the_page_is_drawn_from_the_kinds() -> None:
-    assert coverage.PAGE.read_text() == coverage.page(coverage.kinds()), "run python -m kvproof.coverage"
+    page = coverage.page(coverage.kinds(), coverage.made_by(), library.obligations())
+    assert coverage.PAGE.read_text() == page, "run python -m kvproof.coverage"
+
+
+def test_what_is_said_to_make_a_mistake_is_a_test_of_ours() -> None:
+    subjects = {each.id.partition(".")[0] for each in library.obligations()}
+    assert coverage.made_by().keys() <= subjects
+    assert {path for path in coverage.made_by().values() if not (ROOT / path).is_file()} == set()
