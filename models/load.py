@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from kvproof.models.chunks import round_robin as round_robin
+
 
 class Event(NamedTuple):
     """One thing that one rank does; `chunk` is -1 where it is about no chunk."""
@@ -181,11 +183,6 @@ def alike(world: World) -> World:
         for place, rank in zip(places, sorted((ranks[r] for r in places), key=repr), strict=True):
             ranks[place] = rank
     return replace(world, ranks=tuple(ranks))
-
-
-def round_robin(chunks: int, world_size: int) -> tuple[int, ...]:
-    """Return the owner of each chunk when they are dealt out in turn."""
-    return tuple(chunk % world_size for chunk in range(chunks))
 
 
 def complaint(world: World) -> str:
