@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from kvproof.models.explore import explore
-from kvproof.models.load import Plan, World, complaint
+from kvproof.models.load import Plan, Rank, World, complaint
 from kvproof.spec import load, load_failures
 from tests.mistakes.load import MISTAKES, Leaving, returned, world
 
@@ -89,3 +90,9 @@ def test_a_mistake_is_killed_by_its_property(mistake: str) -> None:
 @pytest.mark.parametrize("failing", [False, True])
 def test_the_right_model_keeps_every_property(check: Property, plans: tuple[Plan, ...], failing: bool) -> None:
     assert check(world(World, plans, failing=failing)) == ""
+
+
+@pytest.mark.parametrize("agreed", [(0, 1), (1, 0)])
+def test_a_differing_prefix_is_seen_whoever_has_the_longer_one(agreed: tuple[int, int]) -> None:
+    ranks = tuple(Rank(entered=1, left=1, agreed=each, failure=1) for each in agreed)
+    assert "knows an agreed prefix of" in complaint(replace(world(World), ranks=ranks))

@@ -163,6 +163,8 @@ def test_ranks_that_own_nothing_are_alike() -> None:
     assert (len(plain.came), len(folded.came)) == (287, 110)
     assert {alike(state) for state in plain.came} == set(folded.came)
     assert len(explore(world(3, 3), alike=alike).came) == STATES[3, 3], "every rank owns something here"
+    same = World.begin(tuple(Plan(1) for _ in range(4)), round_robin(1, 4))
+    assert len(explore(same, alike=alike).came) == 110, "plans that are equal are the same plan"
 
 
 def test_a_way_is_a_shortest_way_and_can_be_walked() -> None:
@@ -203,6 +205,15 @@ def check(bounds: tuple[int, int], specification: str = "Fair", *properties: str
 @pytest.mark.parametrize("bounds", [(1, 0), (1, 4), (2, 2), (2, 4), (3, 3), (3, 4)], ids=str)
 def test_tlc_counts_the_same_states_from_other_words(bounds: tuple[int, int]) -> None:
     assert check(bounds) == tlc.Checked(STATES[bounds], "")
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("peer")
+@pytest.mark.parametrize("bounds", [(4, 4), (3, 6), (2, 8)], ids=str)
+def test_tlc_counts_the_same_states_in_larger_worlds(bounds: tuple[int, int]) -> None:
+    found = explore(world(*bounds), wrong=complaint)
+    assert found.why == ""
+    assert check(bounds) == tlc.Checked(len(found.came), "")
 
 
 @pytest.mark.usefixtures("peer")
