@@ -178,6 +178,13 @@ def test_a_way_is_a_shortest_way_and_can_be_walked() -> None:
     assert max(len(found.way(state)) for state in found.came) == found.depth
 
 
+def test_a_rank_computes_with_the_agreed_prefix_when_it_is_through_and_has_not_given_up() -> None:
+    for state in explore(world(2, 1, failing=True)).came:
+        for r, rank in enumerate(state.ranks):
+            through = rank.done and not rank.aborted
+            assert list(state.uses(r)) == (list(range(rank.agreed)) if through else [])
+
+
 def test_too_many_states_are_said_and_not_explored() -> None:
     with pytest.raises(TooMany, match="more than 100 states"):
         explore(world(3, 3), most=100)
