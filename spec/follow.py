@@ -1,7 +1,8 @@
 """Following a log: whether what was seen is a behaviour of a system, where steps that nobody recorded are filled in.
 
 States are computed by `Concrete`, from the formulas that are proved. What a log leaves open (which of several picks it
-was, which unrecorded steps came between) is kept open: a set of states in which the run may be.
+was) is kept open: a set of states in which the run may be. Steps that nobody recorded are filled in where an event
+needs them; only where that does not explain an event are they tried everywhere before it as well.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class Follower:
         self._actions = {act.name: act for act in self.system.actions()}
         self._states = self.system.symbols(State)
         self.may_be: list[Point] = [self.first]
+        self._since, self._taken = self.may_be, list[Seen]()
         view = self.system.view()
         for formula in [*self.system.axioms(view), *self.system.init(view)]:
             if not self.concrete.holds(formula, self.rigid, self.first):
@@ -77,10 +79,17 @@ class Follower:
             raise ValueError(f"there is no event {event.action!r}; there are {', '.join(self._actions)}")
         after = self._after(act, event, self.may_be)
         if not after and self.hidden:
-            after = self._filled(act, event)
+            after = self._filled(act, event) or self._retold(act, event)
         if not after:
             raise Unexplained(self._why(act, event))
-        self.may_be = [self.recycle(after[0])] if self.recycle is not None and len(after) == 1 else after
+        self.may_be = after
+        if self.hidden:
+            self._taken.append(event)
+        if self.recycle is not None and len(after) == 1:
+            fresh = self.recycle(after[0])
+            if fresh is not after[0]:
+                self.may_be = [fresh]
+                self._since, self._taken = self.may_be, []
 
     def _after(self, act: Action, event: Seen, states: Sequence[Point]) -> list[Point]:
         found: dict[Any, Point] = {}
@@ -144,6 +153,30 @@ class Follower:
                 raise Unclear(f"more than {MOST} states are possible before {event.action} of rank {event.rank}")
             layer = further
         return []
+
+    def _retold(self, act: Action, event: Seen) -> list[Point]:
+        """Return where the run may be after the event, if hidden steps came anywhere before it; raises Unclear."""
+        states: list[Point] = list(self._since)
+        for each in [*self._taken, event]:
+            states = self._after(self._actions[each.action], each, self._closed(states, event))
+        return states
+
+    def _closed(self, states: Sequence[Point], event: Seen) -> list[Point]:
+        """Return the states, and all that hidden steps lead to from them."""
+        found = {self._key(state): state for state in states}
+        todo = list(states)
+        while todo:
+            state = todo.pop()
+            for name in self.hidden:
+                for picks in self.concrete.choices(self._actions[name]):
+                    if self.concrete.enabled(name, picks, self.rigid, state):
+                        after = self.concrete.after(name, picks, self.rigid, state)
+                        if self._key(after) not in found:
+                            found[self._key(after)] = after
+                            todo.append(after)
+            if len(found) > MOST:
+                raise Unclear(f"more than {MOST} states are possible before {event.action} of rank {event.rank}")
+        return list(found.values())
 
     def _key(self, state: Point) -> tuple[Any, ...]:
         return tuple(tuple(value.items()) if isinstance(value, dict) else value

@@ -8,7 +8,7 @@ import types
 
 _importer = os.getpid()
 torch = sys.modules["torch"] = types.ModuleType("torch")
-torch.cuda = types.SimpleNamespace(_is_in_bad_fork=lambda: os.getpid() != _importer)  # type: ignore[attr-defined]
+torch.cuda = types.SimpleNamespace(_is_in_bad_fork=lambda: os.getpid() != _importer)  # type: ignore[attr-defined]  # a module
 
 
 def use() -> None:

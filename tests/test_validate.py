@@ -281,6 +281,37 @@ def test_a_system_of_ones_own_judges_its_logs(tmp_path: Path) -> None:
     assert found.why == "`drawn(r) == served` is false, where drawn(r) = 2 and served = 1"
 
 
+LATCH = """
+import z3
+from kvproof.spec.obligation import Always
+from kvproof.spec.system import Step, System, action
+from kvproof.spec.theory import Bool, Int, State
+
+class Latch(System):
+    armed = State(Bool)
+    fired = State(Bool)
+    n = State(Int)
+    def init(self, s): return [z3.Not(s.armed), z3.Not(s.fired), s.n == 0]
+    @action()
+    def arm(self, s): return Step(s.n == 0, armed=z3.BoolVal(True))
+    @action()
+    def count(self, s): return Step(True, n=s.n + 1)
+    @action()
+    def fire(self, s): return Step(s.armed, fired=z3.BoolVal(True))
+    def invariant(self, s): return {"counts": s.n >= 0}
+    def safety(self, s): return {"counts": s.n >= 0}
+"""
+
+
+@pytest.mark.parametrize(("events", "verdict"), [(["count", "fire"], "accepted"), (["count", "fly"], "rejected")])
+def test_what_nobody_recorded_may_have_come_before_an_event_that_did_not_need_it(
+    events: list[str], verdict: str, tmp_path: Path
+) -> None:
+    (tmp_path / "latch.py").write_text(LATCH)
+    lines = numbered([{"rank": 0, "event": name, "values": {}} for name in ["begin", *events]])
+    assert judged(tmp_path / "log", lines, str(tmp_path / "latch.py")).verdict == verdict
+
+
 KILLED = """
 import os, signal, sys
 from kvproof.models.registry import Outcomes, completion

@@ -36,14 +36,14 @@ if sys.modules.get("transformers") is None and importlib.util.find_spec("transfo
     sys.modules["transformers"] = _stand_in
 
 import torch  # noqa: E402  # after the environment above, which is read at import
-from lmcache.utils import STR_DTYPE_TO_TORCH_DTYPE, CacheEngineKey  # noqa: E402
-from lmcache.v1.config import LMCacheEngineConfig  # noqa: E402
-from lmcache.v1.memory_management import MemoryFormat  # noqa: E402
-from lmcache.v1.metadata import LMCacheMetadata  # noqa: E402
-from lmcache.v1.storage_backend import connector as connectors  # noqa: E402
-from lmcache.v1.storage_backend import remote_backend  # noqa: E402
-from lmcache.v1.storage_backend.local_cpu_backend import LocalCPUBackend  # noqa: E402
-from lmcache.v1.storage_backend.remote_backend import RemoteBackend  # noqa: E402
+from lmcache.utils import STR_DTYPE_TO_TORCH_DTYPE, CacheEngineKey  # noqa: E402  # likewise
+from lmcache.v1.config import LMCacheEngineConfig  # noqa: E402  # likewise
+from lmcache.v1.memory_management import MemoryFormat  # noqa: E402  # likewise
+from lmcache.v1.metadata import LMCacheMetadata  # noqa: E402  # likewise
+from lmcache.v1.storage_backend import connector as connectors  # noqa: E402  # likewise
+from lmcache.v1.storage_backend import remote_backend  # noqa: E402  # likewise
+from lmcache.v1.storage_backend.local_cpu_backend import LocalCPUBackend  # noqa: E402  # likewise
+from lmcache.v1.storage_backend.remote_backend import RemoteBackend  # noqa: E402  # likewise
 
 # LMCache imports all of these when it opens a connector, whichever it is; here it happens once, in the fork server.
 for _module in pkgutil.iter_modules(connectors.__path__, f"{connectors.__name__}."):
