@@ -80,7 +80,8 @@ class Counting:
 def judgement(found: Judgement) -> str:
     """Return what became of a log, in a few lines."""
     if found.line is None:
-        return f"accepted: {found.events} events are a behaviour of the protocol\n"
+        filled = f"; not recorded, and filled in where needed: {', '.join(found.filled)}" if found.filled else ""
+        return f"accepted: {found.events} events are a behaviour of the protocol{filled}\n"
     line = found.line
     values = ", ".join(f"{name} = {value}" for name, value in line.values.items())
     said = f"line {line.number}: {line.event} of rank {line.rank}{f' ({values})' if values else ''} in step {line.step}"

@@ -33,13 +33,15 @@ class Line:
 class Judgement:
     """What became of a log.
 
-    verdict: "accepted", "rejected" or "unclear". line: the first that no behaviour explains; why: in words.
+    verdict: "accepted", "rejected" or "unclear". line: the first that no behaviour explains; why: in words. filled: the
+    kinds of events that nobody recorded, and which were filled in where they were needed.
     """
 
     verdict: str
     events: int
     line: Line | None = None
     why: str = ""
+    filled: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -55,7 +57,7 @@ def read(path: Path) -> list[Line]:
         raise UsageError(f"{path}: {error.strerror or error}; expected a log, a line of JSON for each event") from error
     whole, _, _ = data.rpartition(b"\n")
     lines = [_line(path, number, text) for number, text in enumerate(whole.splitlines(), 1) if text.strip()]
-    if not lines:
+    if all(line.event == BEGIN for line in lines):
         raise UsageError(f"{path}: there is no event in it; expected a line of JSON for each")
     return lines
 
@@ -121,7 +123,8 @@ class _Run:
                 return Judgement("rejected", count, line, str(error))
             except Unclear as error:
                 return Judgement("unclear", count, line, str(error))
-        return Judgement("accepted", len(self.lines))
+        filled = sorted({name for _, follower in self.steps.values() for name in follower.hidden})
+        return Judgement("accepted", len(self.lines), filled=tuple(filled))
 
 
 def _out_of_turn(line: Line, expected: Mapping[int, int]) -> str:

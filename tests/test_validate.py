@@ -97,6 +97,7 @@ def test_what_nobody_recorded_is_filled_in(seed: int, tmp_path: Path) -> None:
     partial = [line for line in lines if line["event"] not in ("arrive", "look")]
     found = judged(tmp_path / "log", numbered(partial))
     assert found.verdict == "accepted", found
+    assert {"arrive", "look"} <= set(found.filled)
 
 
 def first_impossible(world: World, events: list[Event], agreed: dict[int, int]) -> int | None:
@@ -347,6 +348,7 @@ BAD_LENGTH = """\
 
 @pytest.mark.parametrize(("text", "expected"), [
     ("", "there is no event in it"),
+    ('{"rank": 0, "seq": 0, "event": "begin", "values": {"length": 1}}\n', "there is no event in it"),
     ("hello\n", ":1: no JSON"),
     ("[1]\n", ":1: list instead of an object"),
     ('{"rank": 0, "seq": 0}\n', ":1: no event"),
