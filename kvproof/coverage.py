@@ -49,17 +49,22 @@ def kinds(path: Path = SOURCE) -> list[Kind]:
 
 def mistakes(subjects: Mapping[str, str], obligations: Sequence[Obligation]) -> list[str]:
     """Return the lines of the table of named mistakes; subjects: the test that makes those of a subject in a model."""
-    lines = []
+    lines, without = [], to_come()
     for obligation in obligations:
-        test = subjects.get(obligation.id.partition(".")[0], "")
-        for mutant in obligation.mutants:
-            lines.append(f"| {mutant.says} | `{obligation.id}` | {f'`{test}`' if test else 'no model of it yet'} |")
+        subject = obligation.id.partition(".")[0]
+        made = f"`{subjects[subject]}`" if subject in subjects else f"not yet: {without[subject]}"
+        lines += [f"| {mutant.says} | `{obligation.id}` | {made} |" for mutant in obligation.mutants]
     return lines
 
 
 def made_by(path: Path = SOURCE) -> dict[str, str]:
     """Return the test that makes the named mistakes of a subject in its model, by subject."""
     return dict(tomllib.loads(path.read_text())["mistakes"])
+
+
+def to_come(path: Path = SOURCE) -> dict[str, str]:
+    """Return with what the model of a subject comes that there is not yet, by subject."""
+    return dict(tomllib.loads(path.read_text())["models_to_come"])
 
 
 def complaints(found: Sequence[Kind], obligations: Sequence[str], replays: Sequence[str]) -> list[str]:

@@ -104,7 +104,7 @@ class World:
                 raise ValueError(f"a lease has no event {name!r}")
 
     def fail(self, k: int) -> World:
-        """Return the world in which a load of chunk k has failed: it is thrown away, and who was promised it asks again."""
+        """Return the world in which a load of chunk k has failed: it is gone, and who was promised it asks again."""
         world = self.but(k, present=False, failed=True, answer=self.answer_after_failure(k))
         for q in self.promised(k):
             world = world.go(q, ASKING)

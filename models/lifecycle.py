@@ -17,7 +17,7 @@ NEW, ACTIVE, OVER = "new", "active", "over"
 
 
 class Event(NamedTuple):
-    """One thing that happens to an operation, a peer, a request or a transfer, by its number; `block` is -1 for none."""
+    """One thing that happens to an operation, peer, request or transfer, by its number; `block` is -1 for none."""
 
     name: str
     which: int
