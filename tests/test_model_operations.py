@@ -21,7 +21,7 @@ from kvproof.spec import lifecycle as lifecycle_spec
 from kvproof.spec.refine import Arrow
 from kvproof.spec.refine_operations import BlockRefinement, FetchRefinement, LeaseRefinement, LedgerRefinement
 from kvproof.spec.system import Point, Step, action
-from kvproof.spec.theory import Rank, View, put
+from kvproof.spec.theory import Int, Rank, View, put
 from tests.mistakes import lease as leases
 from tests.mistakes import ledger as ledgers
 from tests.mistakes import lifecycle as lifecycles
@@ -126,14 +126,12 @@ def test_what_has_come_to_its_end_has_left_nothing() -> None:
     """Where nothing can happen any more, all have reported or returned, and blocks and locks are free."""
     for state in (state for first in fetches(2) for state in explore(first).last):
         assert [len(fetch.reports) for fetch in state.fetches] == [1, 1]
-    for state in explore(blocks((0, 1))).last:
-        assert state.free == (0, 1)
-        assert all(request == lifecycle.Request(frozenset(), True) for request in state.requests)
-    first = ledger.World.begin((1, 2), 2)
-    for ended in explore(first).last:
-        assert [caller.phase for caller in ended.callers] == [ledger.OVER] * 2
-        assert not any(lock.held for lock in ended.locks)
-        assert {caller.used for caller in ended.callers} == {0}
+    for freed in explore(blocks((0, 1))).last:
+        assert freed.free == (0, 1)
+        assert freed.requests == (lifecycle.Request(frozenset(), True),) * 2
+    for returned in explore(ledger.World.begin((1, 2), 2)).last:
+        assert [(caller.phase, caller.used) for caller in returned.callers] == [(ledger.OVER, 0)] * 2
+        assert not any(lock.held for lock in returned.locks)
     for served in explore(*requests((0, 1), 2, False)).last:
         assert set(served.phases) <= {lease.USED, lease.COMPUTING}
 
@@ -175,7 +173,7 @@ def test_every_step_of_random_lookups_is_a_step_of_the_spec() -> None:
 class FromTheDead(lifecycle_spec.Reports):
     """One conjunct of a guard is gone: a block comes from a dead peer."""
 
-    @action(o=lifecycle_spec.Int)
+    @action(o=Int)
     def move(self, s: View, o: Any) -> Step:
         ready = z3.And(self.running(s, o), s.moved(o) < self.needed(s, o))
         return Step(ready, **super().move(s, o).changes)
@@ -184,7 +182,7 @@ class FromTheDead(lifecycle_spec.Reports):
 class AfterTheEnd(lifecycle_spec.Blocks):
     """One conjunct of a guard is gone: a transfer begins for a request that has ended."""
 
-    @action(t=lifecycle_spec.Int)
+    @action(t=Int)
     def begin(self, s: View, t: Any) -> Step:
         return Step(z3.Not(s.begun(t)), **super().begin(s, t).changes)
 
@@ -241,13 +239,17 @@ def test_a_mistake_in_the_spec_is_seen(flipped: Any, starts: list[Any]) -> None:
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_a_model_is_seen(mistake: str) -> None:
     kind = MISTAKES[mistake]
-    refinement, starts = next(made for right, made in {
-        Fetches: (FetchRefinement(), lambda: fetches(2, kind)),
-        Blocks: (BlockRefinement(), lambda: [blocks(of, kind) for of in BLOCKS]),
-        ledger.World: (LedgerRefinement(), lambda: [kind.begin((1, 2), 2)]),
-        lease.World: (LeaseRefinement(), lambda: requests((0, 1), 2, False, kind)),
-    }.items() if issubclass(kind, right))
-    assert any(differs(refinement, first) for first in starts())
+    refinement: Any
+    starts: list[Any]
+    if issubclass(kind, Fetches):
+        refinement, starts = FetchRefinement(), fetches(2, kind)
+    elif issubclass(kind, Blocks):
+        refinement, starts = BlockRefinement(), [blocks(of, kind) for of in BLOCKS]
+    elif issubclass(kind, ledger.World):
+        refinement, starts = LedgerRefinement(), [kind.begin((1, 2), 2)]
+    else:
+        refinement, starts = LeaseRefinement(), requests((0, 1), 2, False, kind)
+    assert any(differs(refinement, first) for first in starts)
 
 
 def test_complaints_are_in_plain_words() -> None:
