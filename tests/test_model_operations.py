@@ -257,6 +257,22 @@ def test_complaints_are_in_plain_words() -> None:
     false = Fetches((Fetch(1, begun=True, reports=(lifecycle.FAILED,)),))
     assert [lifecycle.reported_wrong(world) for world in (early, false)] == [
         "operation 0 is done with 1 of 2 blocks", "operation 0 has failed, and its peer is alive"]
+    writing = Blocks((lifecycle.Request(), lifecycle.Request(frozenset({0}))),
+                     (lifecycle.Transfer(0, lifecycle.ACTIVE, frozenset({0})),), (), (1, 1))
+    assert lifecycle.overwritten(writing) == "transfer 0 writes block 0, which is request 1's"
+    assert lifecycle.leaked(writing) == "block 1 is neither free nor anybody's"
+
+
+def test_complaints_are_about_whoever_has_returned_or_was_promised() -> None:
+    working = ledger.Caller((0,), ledger.HOLDING)
+    pinned, using, clean = (ledger.Caller((pins,), ledger.OVER, 0, used) for pins, used in ((1, 0), (0, 3), (0, 0)))
+    worlds = [ledger.World((3,), (working, each), (ledger.Lock(True, last),)) for each, last in (
+        (pinned, 0), (using, 0), (clean, 1), (clean, 0))]
+    assert [ledger.not_restored(world) for world in worlds] == [
+        "caller 1 has returned, and its pins are [1]", "caller 1 has returned, and uses 3 bytes",
+        "caller 1 has returned, and holds the lock of key 0", ""]
+    failed = lease.World((0, 0), (lease.Chunk(True, True, False, True),), (lease.ASKING, lease.PROMISED))
+    assert lease.not_withdrawn(failed) == "chunk 0 has failed to load, and requests [1] are promised it"
 
 
 @pytest.mark.parametrize(("first", "event"), [
