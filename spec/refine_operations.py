@@ -13,7 +13,7 @@ from kvproof.spec.system import Point, System
 
 
 class FetchRefinement:
-    """Reports are counted, whatever they say."""
+    """Reports are counted, and whether one of them says done."""
 
     ghosts: frozenset[str] = frozenset()
 
@@ -45,6 +45,7 @@ class FetchRefinement:
             "begun": {(o,): fetch.begun for o, fetch in fetches.items()},
             "moved": {(o,): fetch.came for o, fetch in fetches.items()},
             "reports": {(o,): len(fetch.reports) for o, fetch in fetches.items()},
+            "done": {(o,): lifecycle.DONE in fetch.reports for o, fetch in fetches.items()},
             "dead": {(w,): w in world.dead for w in range(world.peers)},
         }
 

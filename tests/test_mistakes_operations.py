@@ -55,6 +55,7 @@ def ending(starts: Starts) -> Callable[[Any], str]:
 
 PROPERTIES = {
     "lifecycle.one-report": Property(Fetches, explored(fetches, lifecycle.reported_wrong)),
+    "lifecycle.true-report": Property(Fetches, explored(fetches, lifecycle.reported_wrong)),
     "lifecycle.no-deadlock": Property(Fetches, explored(fetches, lifecycle.waits_for_ever)),
     "lifecycle.progress": Property(Fetches, ending(fetches)),
     "lifecycle.one-owner": Property(Blocks, explored(blocks, lifecycle.shared)),
@@ -82,6 +83,7 @@ KILLED: dict[str, str] = {
     "lifecycle.one-report:empty-waits": "has all of its 0 blocks, and has not reported",
     "lifecycle.one-report:full-hit-waits": _UNREPORTED,
     "lifecycle.one-report:reports-twice": "has reported its end 2 times: done, failed",
+    "lifecycle.true-report:failed-is-done": r"operation \d is done with \d of \d blocks",
     "lifecycle.no-deadlock:empty-waits": _WAITS,
     "lifecycle.no-deadlock:full-hit-waits": _WAITS,
     "lifecycle.no-deadlock:dead-peer": _WAITS,

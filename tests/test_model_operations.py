@@ -211,7 +211,7 @@ LOOKUPS = {storing: requests((0, 1), 2, storing) for storing in (True, False)}
 FLIPPED: list[tuple[Any, list[Any]]] = [
     *((FetchRefinement(kind), FETCH) for kind in (
         lifecycle_spec.EmptyWaits, lifecycle_spec.FullHitWaits, lifecycle_spec.DeathUnnoticed,
-        lifecycle_spec.ReportsTwice, lifecycle_spec.TriesAgain, FromTheDead)),
+        lifecycle_spec.ReportsTwice, lifecycle_spec.FailedIsDone, lifecycle_spec.TriesAgain, FromTheDead)),
     *((BlockRefinement(kind), BLOCK) for kind in (
         lifecycle_spec.AbortFrees, lifecycle_spec.FirstDeletes, lifecycle_spec.AbortLeaks, lifecycle_spec.FreedByBoth,
         AfterTheEnd)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kvproof.models.lifecycle import Blocks, Fetch, Fetches
+from kvproof.models.lifecycle import DONE, Blocks, Fetch, Fetches
 
 
 class EmptyWaits(Fetches):
@@ -26,6 +26,11 @@ class DeathUnnoticed(Fetches):
 class ReportsTwice(Fetches):
     def fails(self, fetch: Fetch) -> bool:
         return fetch.begun and fetch.peer in self.dead and len(fetch.reports) < 2
+
+
+class FailedIsDone(Fetches):
+    def fail(self, o: int) -> Fetches:
+        return self.report(o, DONE)
 
 
 class TriesAgain(Fetches):
@@ -59,6 +64,7 @@ MISTAKES: dict[str, Any] = {
     "lifecycle.one-report:empty-waits": EmptyWaits,
     "lifecycle.one-report:full-hit-waits": FullHitWaits,
     "lifecycle.one-report:reports-twice": ReportsTwice,
+    "lifecycle.true-report:failed-is-done": FailedIsDone,
     "lifecycle.no-deadlock:empty-waits": EmptyWaits,
     "lifecycle.no-deadlock:full-hit-waits": FullHitWaits,
     "lifecycle.no-deadlock:dead-peer": DeathUnnoticed,
