@@ -157,6 +157,7 @@ def parser() -> argparse.ArgumentParser:
     judged.add_argument("log", metavar="LOG", type=Path, help="a line of JSON an event (docs/validating-a-log.md)")
     judged.add_argument(
         "--protocol", default="load", metavar="NAME|FILE.py", help="load (default), completion, ownership, or your own")
+    judged.add_argument("--complete", action="store_true", help="a log that ends unfinished is inconclusive: exit 3")
     judged.add_argument("--json", metavar="FILE", type=Path, help="write the judgement as JSON (- for standard output)")
     judged.set_defaults(command=_validate)
 
@@ -239,7 +240,7 @@ def _validate(options: argparse.Namespace) -> int:
 
     if options.json:
         check_writable(options.json)
-    found = validate.validate(options.log, options.protocol, report.Counting("events"))
+    found = validate.validate(options.log, options.protocol, report.Counting("events"), complete=options.complete)
     if options.json:
         write_text(options.json, json.dumps(asdict(found), indent=1) + "\n")
     if str(options.json) != "-":
