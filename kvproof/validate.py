@@ -191,7 +191,8 @@ class _Run:
         for number in list(self.order)[behind:here]:
             protocol = self.step(number)
             condition = protocol.left(line.rank) if protocol.has(line.rank) else None
-            if condition is not None and not protocol.follower.reach(condition):
+            if condition is not None and not protocol.follower.reach(condition, {"die"}):
+                # Who goes on is not dead, if nobody has recorded that it is.
                 told = "; ".join(protocol.unfinished())
                 raise Astray(f"rank {line.rank} has neither finished step {number}, nor given it up, nor died: {told}")
 

@@ -8,7 +8,7 @@ needs them; only where that does not explain an event are they tried everywhere 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +83,7 @@ class Follower:
     nothing depends that can be seen, so that states which differ in them only are one. recycle: makes a state of
     another one in which what is over is forgotten, for runs without end. helps: whether a hidden action, with its picks
     in a state, can help an event that comes next; what does not is left for later, and no run may be lost by that.
+    taken: what was gone on by since the last state that is known to have been.
     """
 
     system: System
@@ -98,11 +99,11 @@ class Follower:
     def __post_init__(self) -> None:
         """Begin in the first state; raises Unexplained when that is none of the system's."""
         self.concrete = Concrete(self.system, self.ranks, self.size)
-        self._words = Words(self.concrete)
+        self._words, self._tells = Words(self.concrete), bool(self.hidden)
         self._actions = {act.name: act for act in self.system.actions()}
         self._states = self.system.symbols(State)
         self.may_be: list[Way] = [Way(self.first)]
-        self._since, self._taken = self.may_be, list[Seen | Condition]()
+        self._since, self.taken = self.may_be, list[Seen | Condition]()
         view = self.system.view()
         for formula in [*self.system.axioms(view), *self.system.init(view)]:
             if not self.concrete.holds(formula, self.rigid, self.first):
@@ -119,21 +120,25 @@ class Follower:
         act = self._actions.get(event.action)
         if act is None:
             raise ValueError(f"there is no event {event.action!r}; there are {', '.join(self._actions)}")
-        if not self._goes_on(event, self.hidden):
+        if not self._goes_on(event):
             raise Unexplained(self._why(act, event))
         if self.recycle is not None and len(self.may_be) == 1:
             [way] = self.may_be
             fresh = self.recycle(way.state)
             if fresh is not way.state:
                 self.may_be = [Way(fresh, way.filled)]
-                self._since, self._taken = self.may_be, []
+                self._since, self.taken = self.may_be, []
 
-    def reach(self, condition: Condition) -> bool:
+    def reach(self, condition: Condition, never: Set[str] = frozenset()) -> bool:
         """Return whether a condition may hold now, unrecorded steps filled in; it then does from here on.
 
-        Raises Unclear.
+        never: those that are not to be filled in for it. Raises Unclear.
         """
-        return self._goes_on(condition, self.hidden)
+        hidden, self.hidden = self.hidden, [name for name in self.hidden if name not in never]
+        try:
+            return self._goes_on(condition)
+        finally:
+            self.hidden = hidden
 
     def stands(self, condition: Condition) -> bool:
         """Return whether a condition may hold now with nothing filled in; it then does from here on."""
@@ -151,15 +156,15 @@ class Follower:
         here = self.concrete.interpretation(self.rigid, self.may_be[0].state)
         return self._words.fails(condition.holds, here, [SOMEONE], [condition.rank])
 
-    def _goes_on(self, event: Seen | Condition, hidden: Sequence[str]) -> bool:
+    def _goes_on(self, event: Seen | Condition) -> bool:
         after = self._after(event, self.may_be)
-        if not after and hidden:
+        if not after and self.hidden:
             after = self._filled(event) or self._retold(event)
         if not after:
             return False
         self.may_be = after
-        if hidden:
-            self._taken.append(event)
+        if self._tells:
+            self.taken.append(event)
         return True
 
     def _after(self, event: Seen | Condition, ways: Sequence[Way]) -> list[Way]:
@@ -239,7 +244,7 @@ class Follower:
     def _retold(self, event: Seen | Condition) -> list[Way]:
         """Return where the run may be after the event, if hidden steps came anywhere before it; raises Unclear."""
         ways: list[Way] = list(self._since)
-        for each in [*self._taken, event]:
+        for each in [*self.taken, event]:
             ways = self._after(each, self._closed(ways, each))
         return ways
 

@@ -123,14 +123,15 @@ class LoadSteps(Protocol):
         for rank in range(follower.ranks):
             groups.setdefault(self._standing(rank), []).append(rank)
         told = "; ".join(f"{listed(ranks, 'rank')} {_agrees(says, len(ranks))}" for says, ranks in groups.items())
-        before, filled = follower.may_be, follower.filled
+        before, filled, taken = follower.may_be, follower.filled, len(follower.taken)
         try:
-            if all(follower.reach(self._over(rank)) for rank in left):
+            if all(follower.reach(self._over(rank), ENDS) for rank in left):
                 unseen = ", ".join(sorted(follower.filled - filled)) or "what"
                 told += f" (unless {unseen}, which nobody records in this log, came after)"
         except Unclear:
             pass
         follower.may_be = before
+        del follower.taken[taken:]
         return [told]
 
     def _standing(self, rank: int) -> str:
@@ -195,13 +196,15 @@ class LoadSteps(Protocol):
     def _why_enter_exchange(self, rank: int, values: Mapping[str, Any], state: Point) -> str:
         if state["entered"][rank,]:
             return f"rank {rank} has entered the exchange of this step before; give each load step its number"
-        if not self._recorded("arrive", "look"):
-            return ""
+        length, owner = self.follower.rigid["length"][rank,], self.follower.rigid["owner"]
+        missed = next((chunk for chunk in range(length) if owner[chunk,] == rank and not state["loaded"][rank, chunk]),
+                      length)
+        if self._recorded("arrive") and values.get("failure", missed) != missed:
+            return f"rank {rank} misses {f'chunk {missed} first' if missed < length else 'none of its own chunks'}"
         chunk = state["failure"][rank,]
-        loaded = [c for (r, c), there in state["loaded"].items() if r == rank and there]
-        owned = self.follower.rigid["owner"][chunk,] == rank
-        if chunk < self.follower.rigid["length"][rank,] and not (owned and chunk not in loaded):
-            return f"rank {rank} has not gone past chunk {chunk}, which {'has come' if owned else 'is not its own'}"
+        if self._recorded("arrive", "look") and chunk < missed:
+            why = "has come" if owner[chunk,] == rank else "is not its own"
+            return f"rank {rank} has not gone past chunk {chunk}, which {why}"
         return ""
 
     def _why_leave_exchange(self, rank: int, values: Mapping[str, Any], state: Point) -> str:
@@ -234,6 +237,8 @@ class LoadSteps(Protocol):
         sure = rank in self._agreed or self._recorded("arrive", "look", "leave_exchange")
         if self._ours and sure and entered == 1 + state["agreed"][rank,]:
             count = state["agreed"][rank,]
+            if not count:
+                return "no chunk was agreed on, so there is no broadcast"
             return f"{count} chunks were agreed on, and rank {rank} has been through {count} broadcasts"
         return ""
 

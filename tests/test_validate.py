@@ -28,9 +28,8 @@ from kvproof.models.exchanges import deliver
 from kvproof.models.load import Event, Plan, World, round_robin
 from kvproof.models.registry import Outcomes, completion
 from kvproof.recorder import Recorder
-from kvproof.validate import Judgement, validate
-
-Lines = list[dict[str, Any]]
+from kvproof.validate import validate
+from tests.logs import Lines, judged, numbered
 
 
 def a_world(choose: random.Random) -> World:
@@ -68,21 +67,6 @@ def walk(world: World, choose: random.Random) -> tuple[Lines, list[Event]]:
         events.append(event)
         world = world.after(event)
     return lines, events
-
-
-def numbered(lines: Lines) -> Lines:
-    """Give each rank's events their numbers."""
-    counts: dict[int, int] = {}
-    result = []
-    for line in lines:
-        seq = counts[line["rank"]] = counts.get(line["rank"], -1) + 1
-        result.append({**line, "seq": seq})
-    return result
-
-
-def judged(path: Path, lines: Lines, protocol: str = "load", *, complete: bool = False) -> Judgement:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return validate(path, protocol, complete=complete)
 
 
 @pytest.mark.parametrize("seed", range(100))
