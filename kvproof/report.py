@@ -253,6 +253,13 @@ def explained(row: ObligationRow) -> str:
     return "\n".join(lines) + "\n"
 
 
+def written(rows: Sequence[ObligationRow]) -> str:
+    """Return the list of the traces that were written; nothing when none was."""
+    paths = [path for row in rows for path in (
+        row.witness_path, row.trace_path, *(mutant.get("trace_path", "") for mutant in row.mutants)) if path]
+    return "\n".join(["", f"{len(paths)} traces:", *paths, ""]) if paths else ""
+
+
 def _cell(row: ReplayRow | None) -> tuple[str, str]:
     if row is None:
         return "", ""
