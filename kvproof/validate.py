@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.errors import UsageError
-from kvproof.spec.events import BEGIN, complaint
+from kvproof.spec.events import BEGIN, ENDS, complaint
 from kvproof.spec.follow import Unclear, Unexplained
 from kvproof.spec.protocol import NoSuchWorld, Protocol
 from kvproof.spec.protocols import PROTOCOLS, of_system
@@ -142,7 +142,9 @@ class _Run:
                 if line.event != BEGIN:
                     protocol.follower.take(protocol.seen(line.event, line.rank, line.values))
             except Astray as error:
-                return Judgement("rejected", count, line, str(error), place=self.place)
+                alive = "nobody records `expire` or `die` in this log, so nobody is taken to have given up or died"
+                hint = "" if self.recorded & ENDS else alive
+                return Judgement("rejected", count, line, str(error), hint=hint, place=self.place)
             except Unexplained as error:
                 known = line.event != BEGIN and line.step in self.steps
                 means = self.steps[line.step].sentence(line.event, line.rank, line.values) if known else ""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from kvproof.models.load import Event, Plan, World, round_robin
+from kvproof.spec.events import ENDS
 from tests.logs import Lines, a_step, begins, everybody, judged, line, numbered, operations, requests, said
 
 STANDS = "ranks 0, 1 wait in broadcast 3 of 3; rank 2 has left broadcast 2 of 3 and not entered the next"
@@ -59,6 +62,7 @@ def test_a_rank_that_has_no_line_of_a_step_has_not_finished_it(tmp_path: Path) -
     assert found.verdict == "rejected"
     assert found.why == ("rank 1 has neither finished step 0, nor given it up, nor died: rank 0 waits in the exchange; "
                          "rank 1 has not entered the exchange")
+    assert found.hint == "nobody records `expire` or `die` in this log, so nobody is taken to have given up or died"
 
 
 GIVEN_UP = everybody([0, 1, 2], "enter_exchange", failure=2) + everybody([0, 1], "leave_exchange", agreed=2)
@@ -168,3 +172,73 @@ def test_many_chunks_that_nobody_recorded_are_no_reason_to_be_unclear(chunks: in
     assert found.verdict == "rejected"
     assert found.line is not None
     assert found.line.number == len(lines) + 1
+
+
+def a_run(choose: random.Random, steps: int, *, failing: bool) -> tuple[Lines, list[World]]:
+    """Random steps of the model, each rank beginning the next one as soon as it is through, or has given up."""
+    ranks, chunks = choose.randint(1, 3), choose.randint(0, 3)
+    owners = round_robin(chunks, ranks)
+    worlds = [World.begin((Plan(chunks),) * ranks, owners, failing=failing) for _ in range(steps)]
+    place, lines = [-1] * ranks, Lines()
+    while True:
+        ways: list[tuple[int, Event | None]] = []
+        for rank in range(ranks):
+            here = worlds[place[rank]].ranks[rank] if place[rank] >= 0 else None
+            if here is None or here.done or here.aborted:
+                ways += [(rank, None)] if place[rank] + 1 < steps and not (here and here.dead) else []
+            if here is not None:
+                now = [each for each in worlds[place[rank]].events() if each.rank == rank]
+                ways += [(rank, each) for each in now if each.name not in ("call", "answer")
+                         and (each.name not in ("die", "expire") or choose.random() < 0.1)]
+        if not ways:
+            return lines, worlds
+        rank, event = choose.choice(ways)
+        if event is None:
+            place[rank] += 1
+            lines.append(line(rank, "begin", place[rank], world_size=ranks, length=chunks, owners=list(owners)))
+            continue
+        world = worlds[place[rank]] = worlds[place[rank]].after(event)
+        told = {"enter_exchange": {"failure": world.ranks[rank].failure}, "arrive": {"chunk": event.chunk},
+                "leave_exchange": {"agreed": world.ranks[rank].agreed},
+                "leave_broadcast": {"chunk": world.ranks[rank].left - 2}}
+        lines.append(line(rank, event.name, place[rank], **told.get(event.name, {})))
+
+
+def through(world: World) -> bool:
+    return all(rank.done or rank.dead or rank.aborted for rank in world.ranks)
+
+
+@pytest.mark.parametrize("failing", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_ranks_that_go_on_when_they_may_are_never_rejected(seed: int, failing: bool, tmp_path: Path) -> None:
+    choose = random.Random(seed)
+    lines, worlds = a_run(choose, 3, failing=failing)
+    begun = {each["step"] for each in lines}
+    finished = all(through(worlds[step]) for step in begun)
+    found = judged(tmp_path / "log", numbered(lines))
+    assert found.verdict == ("accepted" if finished else "accepted so far"), found
+    kinds = sorted({each["event"] for each in lines} - {"begin"})
+    for _ in range(3):
+        kept = without(lines[: choose.randint(1, len(lines))], *choose.sample(kinds, choose.randint(0, len(kinds))))
+        recorded = {each["event"] for each in kept} - {"begin"}
+        if recorded and (recorded & ENDS or not set(kinds) & ENDS):
+            assert judged(tmp_path / "log", numbered(kept)).verdict in ("accepted", "accepted so far"), kept
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_rank_that_goes_on_from_the_middle_of_a_step_is_rejected(seed: int, tmp_path: Path) -> None:
+    choose = random.Random(seed)
+    while True:
+        lines, _ = a_run(choose, 2, failing=False)
+        inside = [place for place, each in enumerate(lines) if each["step"] == 0 and each["event"] in (
+            "enter_exchange", "enter_broadcast")]
+        if inside and {"leave_exchange", "leave_broadcast"} <= {each["event"] for each in lines}:
+            break
+    at = choose.choice(inside) + 1
+    rank = lines[at - 1]["rank"]
+    begin = next(each for each in lines if (each["rank"], each["step"], each["event"]) == (rank, 1, "begin"))
+    # The rest stays, so that what the log records at all it still does, and nothing of it may be filled in.
+    found = judged(tmp_path / "log", numbered([*lines[:at], begin, *(each for each in lines[at:] if each != begin)]))
+    assert found.verdict == "rejected", found
+    assert found.line is not None
+    assert found.line.number == at + 1
