@@ -124,7 +124,8 @@ class _Run:
         self.recorded = {line.event for line in self.lines if line.event != BEGIN}
         # Chunks may come for a step before anybody turns to it.
         turned = dict.fromkeys(line.step for line in self.lines if line.event != "arrive")
-        self.order = {number: place for place, number in enumerate({**turned, **self.ranks})}
+        self.numbers = list({**turned, **self.ranks})
+        self.order = {number: place for place, number in enumerate(self.numbers)}
         self.events, self.place = self.protocol().events, self.protocol().place
 
     def judge(self, progress: Callable[[int], None], *, complete: bool) -> Judgement:
@@ -190,7 +191,7 @@ class _Run:
         if here <= behind or line.event == "arrive":
             return
         self.behind[line.rank] = here
-        for number in list(self.order)[behind:here]:
+        for number in self.numbers[behind:here]:
             protocol = self.step(number)
             condition = protocol.left(line.rank) if protocol.has(line.rank) else None
             if condition is not None and not protocol.follower.reach(condition, {"die"}):
@@ -201,7 +202,7 @@ class _Run:
     def ended(self, *, complete: bool) -> Judgement:
         """Return what is to be said of a log that is all explained."""
         unfinished, silent = [], ""
-        for number in self.order:
+        for number in self.numbers:
             protocol = self.step(number)
             silent = protocol.silent
             unfinished += [f"{protocol.place} {number}: {told}" for told in protocol.unfinished()]

@@ -236,6 +236,17 @@ def test_a_connection_that_is_given_back_too_early_is_rejected(tmp_path: Path) -
     assert found.why == "`turn == sent` is false, where turn = 0 and sent = 1"
 
 
+def test_a_read_is_recorded_for_the_request_that_is_given_the_reply(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "requests") as record:
+        connection = recording(ForgetfulConnection, record, itertools.count())()
+        connection.begin(get("first", "k", memoryview(bytearray(2))))
+        connection.cancel("first", "the caller has gone")
+        connection.begin(get("second", "l", memoryview(bytearray(2))))
+        assert deliver(connection, b"$2\r\nab\r\n") == [Done("second", Found())], "the reply to the first"
+    last = json.loads((tmp_path / "requests").read_text().splitlines()[-1])
+    assert (last["event"], last["values"]) == ("read", {"request": 1})
+
+
 def test_a_push_may_be_read_while_no_reply_is_due(tmp_path: Path) -> None:
     with Recorder(tmp_path / "requests") as record:
         connection = recording(Connection, record, itertools.count())()
