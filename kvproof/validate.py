@@ -11,7 +11,7 @@ from typing import Any
 
 from kvproof.errors import UsageError
 from kvproof.spec.events import BEGIN, ENDS, complaint
-from kvproof.spec.follow import Unclear, Unexplained
+from kvproof.spec.follow import Seen, Unclear, Unexplained
 from kvproof.spec.protocol import NoSuchWorld, Protocol
 from kvproof.spec.protocols import PROTOCOLS, of_system
 
@@ -141,7 +141,7 @@ class _Run:
                 protocol = self.step(line.step)
                 self.turns_to(line)
                 if line.event != BEGIN:
-                    protocol.follower.take(protocol.seen(line.event, line.rank, line.values))
+                    protocol.follower.take(self.seen(line, protocol))
             except Astray as error:
                 alive = "nobody records `expire` or `die` in this log, so nobody is taken to have given up or died"
                 hint = "" if self.recorded & ENDS else alive
@@ -179,6 +179,14 @@ class _Run:
             made.begin(self.begun.get(number, []), self.ranks[number], self.recorded)
             self.steps[number] = made
         return self.steps[number]
+
+    @staticmethod
+    def seen(line: Line, protocol: Protocol) -> Seen:
+        """Return what a line says; raises NoSuchWorld with its number."""
+        try:
+            return protocol.seen(line.event, line.rank, line.values)
+        except NoSuchWorld as error:
+            raise NoSuchWorld(f"line {line.number}: {error}") from error
 
     def turns_to(self, line: Line) -> None:
         """Look whether a rank may turn to a step, where ranks take them one after the other; raises Astray."""

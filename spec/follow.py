@@ -26,7 +26,7 @@ SOMEONE = z3.Const("follow.rank", Rank)
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """How a state symbol was called by who recorded it: by which name, and what its value there makes of ours."""
+    """How a pick or a state was called by who recorded it: by which name, and what its value there makes of ours."""
 
     name: str
     shown: Callable[[Any], Any]
@@ -37,7 +37,7 @@ class Seen:
     """One recorded event: an action's name, the rank that took it, and what was said with it.
 
     values: picks of the action by name, and what a state symbol was for that rank (or was, if it is a constant) after
-    the event. told: how those were called.
+    the event. told: how a pick or a state was called.
     """
 
     action: str
@@ -266,12 +266,20 @@ class Follower:
         return tuple(tuple(value.items()) if isinstance(value, dict) else value
                      for name, value in state.items() if name not in self.ghosts)
 
+    def _absent(self, act: Action, event: Seen) -> Iterator[str]:
+        """Return the picks that an event names and that there are not, as they were called."""
+        for name, sort in act.picks.items():
+            given = event.values.get(name, event.rank if sort == Rank else None)
+            if given is not None and given not in self.concrete.values(sort):
+                told = event.told.get(name)
+                yield f"{told.name} {told.shown(given)}" if told else f"{name} = {given!r}"
+
     def _why(self, act: Action, event: Seen) -> str:
         """Say what would have had to be so for the event, in the state that the run was in."""
         state = self.may_be[0].state
         ways = list(self._picks(act, event))
         if not ways:
-            return f"{act.name} is of values that there are not: {dict(event.values)}"
+            return f"no {' and no '.join(self._absent(act, event))} can be meant here"
         enabled = [picks for picks in ways if self.concrete.enabled(act.name, picks, self.rigid, state)]
         if enabled:
             return self._differs(act, event, self.concrete.after(act.name, enabled[0], self.rigid, state))

@@ -9,7 +9,7 @@ from kvproof.spec.completion_designs import RegisterFirst
 from kvproof.spec.events import COMPLETION, OWNERSHIP
 from kvproof.spec.follow import Follower, Seen, Told, Unclear
 from kvproof.spec.ownership import Connection
-from kvproof.spec.protocol import Begun, Protocol, first, listed, natural
+from kvproof.spec.protocol import Begun, NoSuchWorld, Protocol, first, listed, natural
 from kvproof.spec.system import Point
 
 IN_FLIGHT = 24
@@ -48,6 +48,9 @@ class Completion(Protocol):
 
     def seen(self, event: str, rank: int, values: Mapping[str, Any]) -> Seen:
         """Return the event of the operation's own number."""
+        if values.get("worker", 0) >= self.follower.ranks:
+            raise NoSuchWorld(f"{event} has worker = {values['worker']}, and there are {self.follower.ranks}; record "
+                              "how many `workers` there are in a `begin`")
         if "operation" not in values:
             return Seen(event, rank, {"w": values.get("worker", 0)} if event in ("die", "reap") else {})
         slot = self._slot(values["operation"])
@@ -151,7 +154,7 @@ class Ownership(Protocol):
             # It says whose turn it was, so that the turn is now the next one's.
             return Seen(event, 0, {"turn": values["request"] - base + 1},
                         {"turn": Told("request", lambda turn: turn - 1 + base)})
-        return Seen(event, 0, {"k": values["request"] - base})
+        return Seen(event, 0, {"k": values["request"] - base}, {"k": Told("request", lambda k: k + base)})
 
     def has(self, rank: int) -> bool:
         """Return that anybody may record what happens on a connection."""

@@ -85,8 +85,8 @@ class LoadSteps(Protocol):
         if event == "leave_exchange" and "agreed" in said:
             self._agreed.add(rank)
         if event == "arrive":
-            said["c"] = said.pop("chunk")
-        elif "chunk" in said and event in ("enter_broadcast", "leave_broadcast"):
+            return Seen(event, rank, {"c": said.pop("chunk"), **said}, {"c": Told("chunk", lambda chunk: chunk)})
+        if "chunk" in said and event in ("enter_broadcast", "leave_broadcast"):
             symbol = "entered" if event == "enter_broadcast" else "left"
             return Seen(event, rank, {symbol: said.pop("chunk") + 2, **said},
                         {symbol: Told("chunk", lambda count: count - 2)})

@@ -100,6 +100,14 @@ def test_a_wrong_event_of_a_load_step_is_told_in_words(lines: Lines, means: str,
         assert judged(tmp_path / "log", numbered(lines)).verdict != "rejected", "it may have called unseen"
 
 
+def test_what_there_is_not_is_called_as_it_was_written(tmp_path: Path) -> None:
+    lines = [*MISSED, line(1, "arrive", chunk=7)]
+    assert wrong(tmp_path / "log", lines, "load")[1] == "no chunk 7 can be meant here"
+    lines = requests(*["send", "read"] * 30, "send", "give_up 3")
+    assert wrong(tmp_path / "log", lines, "ownership") == (
+        "request 3 has its reply, or was given up before", "no request 3 can be meant here")
+
+
 def test_words_and_formula_stand_beside_each_other_in_one_line(tmp_path: Path) -> None:
     assert said(tmp_path / "log", requests("send", "send", "read", "give_back"), "ownership") == (
         "rejected: line 4: give_back of rank 0 in connection 0 is explained by no behaviour: one reply is still "
@@ -118,6 +126,8 @@ def test_words_and_formula_stand_beside_each_other_in_one_line(tmp_path: Path) -
     (operations("register 1"), "load", ("there is no event 'register'; there are begin, arrive, look, enter_exchange, "
      "leave_exchange, enter_broadcast, leave_broadcast, die, expire, call, answer; the events are those of --protocol "
      "completion")),
+    ([line(0, "register", operation=1, worker=3)], "completion",
+     "line 1: register has worker = 3, and there are 1; record how many `workers` there are in a `begin`"),
     (requests("send"), "completion", "the events are those of --protocol ownership"),
     ([*begins(2, 1), line(0, "look"), line(0, "begin", length=1)], "load",
      "line 4: rank 0 begins step 0 twice; give each step a number of its own"),
