@@ -371,7 +371,7 @@ OBLIGATIONS: tuple[Obligation, ...] = (
     ),
     _report(
         Progress, "progress", "whatever happens brings one operation or peer nearer to its end, and none back",
-        mutants=(Mutant("tries-again", "a fetch from a dead peer begins again", TriesAgain, "it can do so for ever"),),
+        mutants=(Mutant("tries-again", "a fetch from a dead peer begins again", TriesAgain, "it can fail for ever"),),
         assumes=("fairness: what stays possible is done at some time",),
     ),
     _blocks(
