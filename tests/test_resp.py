@@ -235,6 +235,11 @@ def test_replies_are_found_after_others_and_after_a_part_of_one() -> None:
     assert decoder.offset == 53
 
 
+def test_what_was_decoded_counts_towards_no_limit() -> None:
+    raw, decoder = b"".join(b":%d\r\n" % number for number in range(1000)), Decoder(limit=20)
+    assert [value for at in range(0, len(raw), 13) for value in decoder.feed(raw[at : at + 13])] == list(range(1000))
+
+
 def test_a_reply_of_just_the_limit_is_decoded_and_one_byte_more_is_not() -> None:
     assert Decoder(limit=5).feed(b"+OK\r\n+OK\r\n") == [SimpleString("OK")] * 2
     with pytest.raises(ProtocolError, match="a reply of more than 4 bytes"):
