@@ -262,8 +262,11 @@ def test_an_event_about_no_chunk_says_minus_one() -> None:
 
 
 def test_failures_are_asked_for_by_name() -> None:
+    plans, owners = (Plan(1),), (0,)
+    assert not World.begin(plans, owners).failing
+    assert World(plans, owners, (Rank(),)) == World.begin(plans, owners)
     with pytest.raises(TypeError, match="positional"):
-        World.begin((Plan(1),), (0,), True)  # type: ignore[misc]
+        World.begin(plans, owners, True)  # type: ignore[misc]
 
 
 def test_too_many_states_are_said_and_not_explored() -> None:
