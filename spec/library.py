@@ -7,6 +7,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -146,9 +147,9 @@ def _said(error: BaseException) -> str:
 def _import(path: Path) -> ModuleType:
     name = f"kvproof_protocol_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    if path.is_dir():
+    if os.path.isdir(path):
         raise UsageError(f"{path} is a directory; expected a file that declares a protocol")
-    if spec is None or spec.loader is None or not path.is_file():
+    if spec is None or spec.loader is None or not os.path.isfile(path):
         raise UsageError(f"{path}: there is no such file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
