@@ -28,9 +28,10 @@ class BeyondSize(CannotEvaluate):
     What is computed there would be no answer: take a larger world.
     """
 
-    def __init__(self, what: str, size: int) -> None:
-        """Say what leaves them, and the largest of them."""
-        super().__init__(f"{what}: the run leaves the integers 0..{size}; give a larger `size`")
+    def __init__(self, what: str, size: int, *, below: bool = False) -> None:
+        """Say what leaves them, the largest of them, and whether it is below 0, where a larger one helps nobody."""
+        remedy = "no function has values below 0, so ask first whether it is there" if below else "give a larger `size`"
+        super().__init__(f"{what}: the run leaves the integers 0..{size}; {remedy}")
 
 
 @dataclass

@@ -179,17 +179,23 @@ def _key(where: z3.ExprRef, arguments: list[z3.ExprRef]) -> list[z3.ExprRef] | N
         if not (z3.is_eq(part) and part.arg(0).eq(argument)):
             return None
     key = [part.arg(1) for part in parts]
-    nothing = [z3.FreshConst(argument.sort()) for argument in arguments]
-    free = all(z3.substitute(part, *zip(arguments, nothing, strict=True)).eq(part) for part in key)
-    return key if free else None
+    return None if any(_speaks(part, arguments) for part in key) else key
+
+
+def _speaks(term: z3.ExprRef, arguments: list[z3.ExprRef]) -> bool:
+    """Whether a term speaks of an argument (or holds a quantifier, of which that is not looked at)."""
+    if z3.is_quantifier(term) or any(term.eq(argument) for argument in arguments):
+        return True
+    return any(_speaks(child, arguments) for child in term.children())
 
 
 @functools.cache
-def beginning(kind: type[System]) -> tuple[Formula, ...]:
-    """Return the axioms and what holds in the first state, written out once for every run that is looked at."""
+def _beginning(kind: type[System], bounded: bool) -> list[tuple[Formula, Callable[..., bool]]]:
+    """Return the axioms and what holds in the first state, each also as Python: once for all runs of a system."""
     system = kind()
     view = system.view()
-    return tuple(as_formula(formula) for formula in (*system.axioms(view), *system.init(view)))
+    formulas = [as_formula(formula) for formula in (*system.axioms(view), *system.init(view))]
+    return [(formula, compiled(formula, bounded=bounded)) for formula in formulas]
 
 
 @functools.cache
@@ -209,19 +215,6 @@ def _values(sort: z3.SortRef, ranks: int, size: int) -> list[Any]:
     if sort.kind() == z3.Z3_DATATYPE_SORT:
         return [str(sort.constructor(index).name()) for index in range(sort.num_constructors())]
     raise TypeError(f"the sort {sort} has no finite domain")
-
-
-_written: dict[tuple[int, bool], tuple[Formula, Callable[..., Any]]] = {}
-"""Formulas as Python by their z3 id, which is theirs for as long as they are kept."""
-
-
-def _compiled(formula: Formula, bounded: bool) -> Callable[..., Any]:
-    key = formula.get_id(), bounded
-    if key not in _written:
-        if len(_written) >= 4096:
-            _written.clear()
-        _written[key] = formula, compiled(formula, bounded=bounded)
-    return _written[key][1]
 
 
 @dataclass
@@ -258,15 +251,19 @@ class Concrete:
 
     def holds(self, formula: Formula, rigid: Point, state: Point) -> bool:
         """Evaluate a formula over this system's unprimed view."""
-        try:
-            return bool(_compiled(as_formula(formula), self.bounded)(self.interpretation(rigid, state)))
-        except KeyError as error:
-            self._left("a formula", error)
-            raise
+        return self._true(compiled(as_formula(formula), bounded=self.bounded), rigid, state)
 
     def no_beginning(self, rigid: Point, state: Point) -> Formula | None:
         """Return the first axiom or formula of `init` that is false in a state; None when it is a first state."""
-        return next((each for each in beginning(self._kind) if not self.holds(each, rigid, state)), None)
+        formulas = _beginning(self._kind, self.bounded)
+        return next((each for each, true in formulas if not self._true(true, rigid, state)), None)
+
+    def _true(self, computed: Callable[..., Any], rigid: Point, state: Point) -> bool:
+        try:
+            return bool(computed(self.interpretation(rigid, state)))
+        except KeyError as error:
+            self._left("a formula", error)
+            raise
 
     def enabled(self, name: str, picks: tuple[Any, ...], rigid: Point, state: Point) -> bool:
         """Whether the action may happen with these picks."""
@@ -305,14 +302,15 @@ class Concrete:
             if key in table:
                 table[key] = put.value(here, *picks)
             elif self.bounded:
-                raise BeyondSize(f"{name} gives {change.name} a value at {_told(key)}", self.size)
+                raise BeyondSize(f"{name} gives {change.name} a value at {_told(key)}", self.size, below=_below(key))
         return table
 
     def _left(self, what: str, error: KeyError) -> None:
         """Raise BeyondSize when it was an integer beyond this world of which a function was asked."""
         key = error.args[0]
         if isinstance(key, tuple) and any(type(part) is int and not 0 <= part <= self.size for part in key):
-            raise BeyondSize(f"{what} asks what a function is at {_told(key)}", self.size) from error
+            asks = f"{what} asks what a function is at {_told(key)}"
+            raise BeyondSize(asks, self.size, below=_below(key)) from error
 
     def allows(self, name: str, picks: tuple[Any, ...], rigid: Point, before: Point, after: Point) -> bool:
         """Whether `after` is what the action with these picks makes of `before`, and it may happen there."""
@@ -336,6 +334,10 @@ class Concrete:
     def values(self, sort: z3.SortRef) -> list[Any]:
         """Return the finite domain of a sort."""
         return _values(sort, self.ranks, self.size)
+
+
+def _below(key: tuple[Any, ...]) -> bool:
+    return any(type(part) is int and part < 0 for part in key)
 
 
 def _told(key: tuple[Any, ...]) -> str:
