@@ -189,13 +189,20 @@ def _speaks(term: z3.ExprRef, arguments: list[z3.ExprRef]) -> bool:
     return any(_speaks(child, arguments) for child in term.children())
 
 
-@functools.cache
-def _beginning(kind: type[System], bounded: bool) -> list[tuple[Formula, Callable[..., bool]]]:
-    """Return the axioms and what holds in the first state, each also as Python: once for all runs of a system."""
+def _beginning(kind: type[System]) -> list[Formula]:
+    """Return the axioms and what holds in the first state."""
     system = kind()
     view = system.view()
-    formulas = [as_formula(formula) for formula in (*system.axioms(view), *system.init(view))]
-    return [(formula, compiled(formula, bounded=bounded)) for formula in formulas]
+    return [as_formula(formula) for formula in (*system.axioms(view), *system.init(view))]
+
+
+@functools.cache
+def _begins(kind: type[System], bounded: bool) -> list[Callable[..., bool]]:
+    """Return `_beginning` as Python: once for all runs of a system, and without keeping a formula.
+
+    What is kept changes how z3 numbers what comes, and so what the prover finds.
+    """
+    return [compiled(formula, bounded=bounded) for formula in _beginning(kind)]
 
 
 @functools.cache
@@ -255,8 +262,10 @@ class Concrete:
 
     def no_beginning(self, rigid: Point, state: Point) -> Formula | None:
         """Return the first axiom or formula of `init` that is false in a state; None when it is a first state."""
-        formulas = _beginning(self._kind, self.bounded)
-        return next((each for each, true in formulas if not self._true(true, rigid, state)), None)
+        for place, true in enumerate(_begins(self._kind, self.bounded)):
+            if not self._true(true, rigid, state):
+                return _beginning(self._kind)[place]
+        return None
 
     def _true(self, computed: Callable[..., Any], rigid: Point, state: Point) -> bool:
         try:

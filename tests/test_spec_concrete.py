@@ -109,6 +109,13 @@ def test_a_run_that_stays_within_its_integers_is_judged(name: str, n: int, raise
     assert after["last"] == {(0,): n if name == "before" else -1}
 
 
+def test_what_no_run_begins_with_is_the_formula_that_is_false() -> None:
+    concrete, rigid, state = flags(0, 0)
+    assert concrete.no_beginning(rigid, state) is None
+    assert str(concrete.no_beginning(rigid, {**state, "n": 1})) == "n == 0"
+    assert "last" in str(concrete.no_beginning(rigid, {**state, "last": {(0,): 0}}))
+
+
 class Puts(System):
     """Functions that change at keys, in every way in which that is written."""
 
