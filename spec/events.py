@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,17 +98,22 @@ def complaint(events: Events, event: str, rank: int, values: Mapping[str, Any]) 
             return f"{event} needs {name!r}; it takes {known.takes}"
     for name, value in values.items():
         if name in _NATURAL and (type(value) is not int or value < 0):
-            return f"{event} has {name} = {value!r}; expected a natural number"
+            return f"{event} has {name} = {_short(value)}; expected a natural number"
         if name == "operation" and type(value) not in (int, str):
-            return f"{event} has {name} = {value!r}; expected a number or a string"
+            return f"{event} has {name} = {_short(value)}; expected a number or a string"
         if name == "fingerprint" and type(value) not in (int, str):
-            return f"{event} has {name} = {value!r}; expected a number or a string"
+            return f"{event} has {name} = {_short(value)}; expected a number or a string"
         form = known.forms.get(name)
         if form is not None and not fits(form, value):
-            return f"{event} has {name} = {json.dumps(value)}; expected {expected(form)}"
+            return f"{event} has {name} = {_short(json.dumps(value), str)}; expected {expected(form)}"
     if known.taker in values and values[known.taker] != rank:
         return f"{event} has {known.taker} = {values[known.taker]}, which is who recorded it: rank {rank}"
     return ""
+
+
+def _short(value: Any, written: Callable[[Any], str] = repr) -> str:
+    text = written(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def fits(form: Form, value: Any) -> bool:

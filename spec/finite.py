@@ -77,6 +77,8 @@ def check_size(kind: type[System], ranks: int, size: int) -> None:
     """Raise TooLarge for a world that is too large to be followed."""
     if ranks > MOST_RANKS:
         raise TooLarge(f"{ranks} ranks are too many to be followed; there may be {MOST_RANKS}")
+    if size > MOST_VALUES:
+        raise TooLarge(f"integers up to {size} are too many to be followed; they may go up to {MOST_VALUES}")
     count = 0
     for symbol in kind.symbols().values():
         values = 1

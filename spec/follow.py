@@ -158,8 +158,12 @@ class Follower:
         return self.world.words.fails(condition.holds, self._here(self.may_be[0]), [SOMEONE], [condition.rank])
 
     def fill(self, steps: Steps) -> None:
-        """Take unrecorded steps that can do no harm, and that a later event may turn out to need."""
-        self.restart([self._along(way, steps, frozenset()) or way for way in self.may_be])
+        """Take unrecorded steps that can do no harm, and that a later event may turn out to need: see `note`."""
+        ways = []
+        for way in self.may_be:
+            after = self._along(way, steps, frozenset())
+            ways.append(way if after is None else Way(after.state, way.filled))
+        self.restart(ways)
 
     def note(self, kind: str) -> None:
         """Count a kind of steps as filled in."""
@@ -205,6 +209,8 @@ class Follower:
             if given is not None and given not in self.world.among[sort]:
                 return []
             values = self.world.values[sort] if given is None else [given]
+            if len(ways) * len(values) > MOST_STEPS:
+                raise Unclear(f"more than {MOST_STEPS} picks may be meant by {event.action} of rank {event.rank}")
             ways = [(*way, value) for way in ways for value in values]
         return ways
 
@@ -226,6 +232,7 @@ class Follower:
         """Return where steps that nobody recorded, and that can help the event, may lead."""
         for steps in self.unseen(event, way.state) if self.unseen else self._single():
             after = self._along(way, steps, self._never)
+            self._bounded(0, event)
             if after is not None:
                 yield after
 
