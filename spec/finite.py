@@ -21,8 +21,8 @@ MOST_VALUES = 1 << 18
 """Values that a state and what is rigid may have together: each event copies some of them."""
 
 
-class TooLarge(Exception):
-    """A world has more ranks or values than are followed; the text says which."""
+class NotFollowed(Exception):
+    """A world has no rank, or more ranks or values than are followed; the text says which."""
 
 
 class Finite:
@@ -74,11 +74,13 @@ def _beginning(kind: type[System]) -> list[tuple[Formula, Callable[..., bool]]]:
 
 
 def check_size(kind: type[System], ranks: int, size: int) -> None:
-    """Raise TooLarge for a world that is too large to be followed."""
+    """Raise NotFollowed for a world of nobody, or one that is too large to be followed."""
+    if ranks < 1:
+        raise NotFollowed("there are 0 ranks; expected one at least")
     if ranks > MOST_RANKS:
-        raise TooLarge(f"{ranks} ranks are too many to be followed; there may be {MOST_RANKS}")
+        raise NotFollowed(f"{ranks} ranks are too many to be followed; there may be {MOST_RANKS}")
     if size > MOST_VALUES:
-        raise TooLarge(f"integers up to {size} are too many to be followed; they may go up to {MOST_VALUES}")
+        raise NotFollowed(f"integers up to {size} are too many to be followed; they may go up to {MOST_VALUES}")
     count = 0
     for symbol in kind.symbols().values():
         values = 1
@@ -86,12 +88,12 @@ def check_size(kind: type[System], ranks: int, size: int) -> None:
             values *= ranks if sort == Rank else size + 1
         count += values
     if count > MOST_VALUES:
-        raise TooLarge(f"{ranks} ranks and integers up to {size} make {count} values of a state, which are too many to "
+        raise NotFollowed(f"{ranks} ranks and integers up to {size} make {count} values of a state, which are too many to "
                        f"be followed; there may be {MOST_VALUES}")
 
 
 def finite(kind: type[System], ranks: int, size: int) -> Finite:
-    """Return the system in a world of that size; raises TooLarge."""
+    """Return the system in a world of that size; raises NotFollowed."""
     check_size(kind, ranks, size)
     return _built(_hashed(kind), ranks, size)
 

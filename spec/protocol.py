@@ -10,7 +10,7 @@ from typing import Any
 import z3
 
 from kvproof.spec.events import BEGIN, Events, Form, expected, fits
-from kvproof.spec.finite import Finite, TooLarge, finite
+from kvproof.spec.finite import Finite, NotFollowed, finite
 from kvproof.spec.follow import Condition, Follower, Seen, Unexplained
 from kvproof.spec.system import Concrete, Point, System
 from kvproof.spec.theory import Int, Rank, Symbol
@@ -109,7 +109,7 @@ def sized(kind: type[System], ranks: int, size: int) -> Finite:
     """Return a system in a world of that size; raises NoSuchWorld for one that is too large."""
     try:
         return finite(kind, ranks, size)
-    except TooLarge as error:
+    except NotFollowed as error:
         raise NoSuchWorld(str(error)) from error
 
 

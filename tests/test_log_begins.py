@@ -93,11 +93,12 @@ def test_the_begin_of_a_client_comes_first(tmp_path: Path) -> None:
     ({"world_size": 1024, "length": 4096}, "load", "values of a state, which are too many to be followed"),
     ({"world_size": 10**400, "length": 1}, "load", "ranks are too many to be followed"),
     ({"workers": 10**9}, "completion", "1000000000 ranks are too many to be followed"),
+    ({"workers": 0}, "completion", "there are 0 ranks; expected one at least"),
     ({"size": 10**10}, "own", "integers up to 10000000000 are too many to be followed"),
     ({"size": 10**10}, "picked", "integers up to 10000000000 are too many to be followed"),
     ({"size": 10**4}, "pairs", "values of a state, which are too many to be followed"),
 ])
-def test_a_world_that_is_too_large_is_one_clear_line(
+def test_a_world_that_is_too_large_or_empty_is_one_clear_line(
     values: dict[str, Any], protocol: str, expected: str, tmp_path: Path
 ) -> None:
     own = {"own": "State(Int, Int)", "picked": "State(Int)", "pairs": "State(Int, Int, Bool)"}.get(protocol)
