@@ -88,8 +88,8 @@ def check_size(kind: type[System], ranks: int, size: int) -> None:
             values *= ranks if sort == Rank else size + 1
         count += values
     if count > MOST_VALUES:
-        raise NotFollowed(f"{ranks} ranks and integers up to {size} make {count} values of a state, which are too many to "
-                       f"be followed; there may be {MOST_VALUES}")
+        raise NotFollowed(f"{ranks} ranks and integers up to {size} make {count} values of a state, which are too many "
+                          f"to be followed; there may be {MOST_VALUES}")
 
 
 def finite(kind: type[System], ranks: int, size: int) -> Finite:
