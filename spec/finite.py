@@ -8,7 +8,6 @@ from typing import Any
 
 import z3
 
-from kvproof.spec.evaluate import compiled
 from kvproof.spec.system import Action, Concrete, Point, System
 from kvproof.spec.theory import Formula, Rank, State, View, as_formula
 from kvproof.spec.words import Words
@@ -51,26 +50,14 @@ class Finite:
 
     def no_beginning(self, rigid: Point, state: Point) -> str:
         """Return in words which axiom or formula of `init` is false in a state; "" when a run may begin there."""
-        here, kind = self.concrete.interpretation(rigid, state), _hashed(type(self.system))
-        for formula, true in _beginning(kind):
-            if not true(here):
-                return self.words.fails(formula, here)
-        return ""
+        formula = self.concrete.no_beginning(rigid, state)
+        return "" if formula is None else self.words.fails(formula, self.concrete.interpretation(rigid, state))
 
     def term(self, name: str, says: Callable[[View, Any], Any]) -> Formula:
         """Return a term of this system about `SOMEONE`, made by `says` when nothing is called `name` yet."""
         if name not in self._terms:
             self._terms[name] = as_formula(says(self.system.view(), SOMEONE))
         return self._terms[name]
-
-
-@functools.cache
-def _beginning(kind: type[System]) -> list[tuple[Formula, Callable[..., bool]]]:
-    """Return the axioms and what holds in a first state, each also as Python."""
-    system = kind()
-    view = system.view()
-    formulas = [as_formula(formula) for formula in (*system.axioms(view), *system.init(view))]
-    return [(formula, compiled(formula)) for formula in formulas]
 
 
 def check_size(kind: type[System], ranks: int, size: int) -> None:

@@ -112,9 +112,6 @@ PROTOCOLS: dict[str, Callable[[], Protocol]] = {
 
 
 def of_system(path: Path) -> Callable[[], Protocol]:
-    """Return the protocol of the first system that a file's obligations are about; raises UsageError, NoSuchWorld."""
-    theories: list[Any] = [each.theory for each in library.of_file(path) if issubclass(each.theory, System)]
-    if not theories:
-        raise NoSuchWorld(f"{path} has obligations about no system, and so no events")
-    kind = theories[0]
+    """Return the protocol of the system that a file's obligations are about; raises UsageError for several, and none."""
+    kind = library.system_of(path)
     return (lambda: LoadSteps(kind)) if issubclass(kind, Load) else (lambda: Own(kind))
