@@ -112,6 +112,6 @@ PROTOCOLS: dict[str, Callable[[], Protocol]] = {
 
 
 def of_system(path: Path) -> Callable[[], Protocol]:
-    """Return the protocol of the system that a file's obligations are about; raises UsageError for several, and none."""
+    """Return the protocol of the system that a file's obligations are about; raises UsageError for several or none."""
     kind = library.system_of(path)
     return (lambda: LoadSteps(kind)) if issubclass(kind, Load) else (lambda: Own(kind))
