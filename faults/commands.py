@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 ANSWERED_BY_PUSH = frozenset({
     "PSUBSCRIBE", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUBSCRIBE", "SUNSUBSCRIBE", "UNSUBSCRIBE",
@@ -42,6 +43,19 @@ def first_key(words: Sequence[bytes]) -> str:
     command = name(words)
     position = 2 if command in _SECOND else 3 if command in _THIRD else 1
     return "" if command in _WITHOUT_KEY or len(words) <= position else text(words[position])
+
+
+@lru_cache(maxsize=4096)
+def name_and_key(words: tuple[bytes, ...]) -> tuple[str, str]:
+    """Return the command's name and its first key."""
+    return name(words), first_key(words)
+
+
+def has_key(words: Sequence[bytes]) -> bool:
+    """Whether the words of a request that is still coming in say already what its first key is, or that it has none."""
+    command = name(words)
+    position = 2 if command in _SECOND else 3 if command in _THIRD else 1
+    return bool(words) and (command in _WITHOUT_KEY or len(words) > position)
 
 
 def shown(direction: str, command: str, head: bytes) -> bytes:

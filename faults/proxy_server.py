@@ -21,13 +21,17 @@ from typing import Any
 
 import trio
 
+
 from kvproof.errors import DeadlineExceeded, KvproofError, ProxyFailed, UsageError
 from kvproof.faults.armed import Armed
-from kvproof.faults.relay import Buffers, Relay, plain
+from kvproof.faults.families.refuse import Refuse
+from kvproof.faults.fault import Until
+from kvproof.faults.flow import Stock, plain
+from kvproof.faults.pump import Pump
+from kvproof.faults.relay import Connect, Relay
 from kvproof.faults.schedule import from_json
 from kvproof.faults.wire import WireEvent, WireLog, wanted
 
-HOST = "127.0.0.1"
 _BACKLOG = 1024
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -35,17 +39,17 @@ _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class Endpoint:
     """One listening port with its upstream, its armed schedule and its log."""
 
-    def __init__(self, control: socket.socket, buffers: Buffers) -> None:
+    def __init__(self, control: socket.socket, pump: Pump, stock: Stock) -> None:
         """Take over a control socket; the endpoint listens once it has been asked to."""
         self._control = control
-        self._buffers = buffers
+        self._pump, self._stock = pump, stock
         self._nursery: trio.Nursery | None = None
-        self._listener: trio.SocketListener | None = None
+        self._listener: trio.socket.SocketType | None = None
         self._log = WireLog(trio.current_time)
         self._armed = Armed(())
         self._calls: dict[str, Callable[[dict[str, Any]], Any]] = {
             "open": self._open, "wait": self._wait, "release": self._release, "log": self._events,
-            "struck": self._struck,
+            "marks": self._marks, "ended": self._ended,
         }
 
     async def run(self) -> None:
@@ -61,7 +65,7 @@ class Endpoint:
             traceback.print_exc()
         finally:
             if self._listener is not None:
-                self._listener.socket.close()
+                self._listener.close()
             self._control.close()
 
     async def _answer(self, call: socket.socket) -> None:
@@ -81,28 +85,56 @@ class Endpoint:
                 return
 
     async def _open(self, message: dict[str, Any]) -> int:
-        host, port = message["upstream"]
         self._armed = Armed(from_json(message["schedule"]))
-        [self._listener] = await trio.open_tcp_listeners(0, host=HOST, backlog=_BACKLOG)
+        refusals = {fault.match: (index, fault) for index, fault in enumerate(self._armed.schedule)
+                    if isinstance(fault, Refuse)}
+        try:
+            self._listener = _bound(message["host"], message["port"], shared=bool(refusals))
+        except OSError as error:
+            raise ProxyFailed(f"cannot listen on {message['host']}:{message['port']}: {error.strerror}") from None
         assert self._nursery is not None
-        self._nursery.start_soon(self._accept, self._listener, (host, port))
-        address: tuple[str, int] = self._listener.socket.getsockname()
+        ready = trio.Event()
+        self._nursery.start_soon(self._accept, _connector(message["upstream"]), refusals, ready)
+        await ready.wait()
+        address: tuple[str, int] = self._listener.getsockname()
         return address[1]
 
-    async def _accept(self, listener: trio.SocketListener, upstream: tuple[str, int]) -> None:
-        ordinal = 0
+    async def _accept(self, connect: Connect, refusals: dict[int, tuple[int, Refuse]], ready: trio.Event) -> None:
+        """Let clients in; `ready` is set once that, or refusing them, has begun."""
+        ordinal, listening = 1, False
         assert self._nursery is not None
+        assert self._listener is not None
         while True:
+            if ordinal in refusals:
+                await self._refuse(*refusals.pop(ordinal), ready)
+                listening = False
+            if not listening:
+                self._listener.listen(_BACKLOG)
+                ready.set()
+                listening = True
             try:
-                client, _ = await listener.socket.accept()
+                client, _ = await self._listener.accept()
             except OSError as error:
                 if error.errno in _NO_ROOM:
                     # Nothing tells when a descriptor is free again, and the listener stays readable meanwhile.
                     await trio.sleep(0.05)
                 continue
+            bare = plain(socket.socket(fileno=client.detach()))
+            relay = Relay(ordinal, bare, self._log, self._armed, self._pump, self._stock)
             ordinal += 1
-            relay = Relay(ordinal, plain(client), self._log, self._armed, self._buffers)
-            self._nursery.start_soon(relay.run, upstream)
+            self._nursery.start_soon(relay.run, connect)
+
+    async def _refuse(self, index: int, fault: Refuse, ready: trio.Event) -> None:
+        """Keep the port, and let nobody in, until the fault is released."""
+        assert self._listener is not None
+        silent = _bound(*self._listener.getsockname(), shared=True)
+        self._listener.close()
+        self._listener = silent
+        self._armed.strike(index, 0)
+        self._log.note(0, "open", did="refused", fault=index)
+        ready.set()
+        await self._armed.until(Until.parse(fault.until), trio.Event())
+        self._log.note(0, "open", did="released", by=fault.until, fault=index)
 
     async def _wait(self, message: dict[str, Any]) -> dict[str, Any]:
         event, count, deadline = message["event"], message["count"], message["deadline"]
@@ -133,8 +165,45 @@ class Endpoint:
     async def _events(self, message: dict[str, Any]) -> list[dict[str, Any]]:
         return [event.to_json() for event in self._log.events if event.sequence >= message["since"]]
 
-    async def _struck(self, message: dict[str, Any]) -> list[bool]:
-        return self._armed.struck
+    async def _marks(self, message: dict[str, Any]) -> list[dict[str, bool]]:
+        return self._armed.marks
+
+    async def _ended(self, message: dict[str, Any]) -> None:
+        self._log.note(0, "call", did=message["how"])
+        self._armed.feel(None)
+
+
+def _bound(host: str, port: int, *, shared: bool) -> trio.socket.SocketType:
+    """Return a socket at a port (0: a free one) that does not listen yet, so that connecting to it is refused.
+
+    shared: another such socket of ours may have the port at the same time, so that nobody else gets it in between.
+    """
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        bound.bind((host, port))
+    except OSError:
+        bound.close()
+        raise
+    return trio.socket.from_stdlib_socket(bound)
+
+
+def _connector(upstream: str | list[Any]) -> Connect:
+    """Return what connects to a unix socket, by its path, or to a host and port."""
+    async def connect() -> socket.socket:
+        try:
+            if isinstance(upstream, str):
+                stream = await trio.open_unix_socket(upstream)
+            else:
+                stream = await trio.open_tcp_stream(*upstream)
+        except OSError as error:
+            where = upstream if isinstance(upstream, str) else ":".join(map(str, upstream))
+            raise OSError(f"no connection to {where}: {error.__cause__ or error}") from error
+        return socket.socket(fileno=stream.socket.detach())
+
+    return connect
 
 
 async def _descriptors(control: socket.socket) -> AsyncGenerator[int, None]:
@@ -156,11 +225,12 @@ async def _descriptors(control: socket.socket) -> AsyncGenerator[int, None]:
 
 async def serve(control: socket.socket) -> None:
     """Serve endpoints until the other end of `control` is closed, which it also is when its process dies."""
-    buffers = Buffers()
+    pump, stock = Pump(), Stock()
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(pump.run)
         async with aclosing(_descriptors(control)) as descriptors:
             async for descriptor in descriptors:
-                nursery.start_soon(Endpoint(socket.socket(fileno=descriptor), buffers).run)
+                nursery.start_soon(Endpoint(socket.socket(fileno=descriptor), pump, stock).run)
         nursery.cancel_scope.cancel()
 
 

@@ -1,0 +1,433 @@
+"""Bytes from one socket to another: at once while nothing strikes, by a task of their own where something does."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+
+import trio
+
+from kvproof.faults.armed import Due
+from kvproof.faults.pump import Port, Pump
+from kvproof.faults.scanner import Scanner
+from kvproof.models.resp import Frame, Malformed
+
+BUFFER = 1024 * 1024
+"""Bytes that are on their way in one direction of one connection at most, beside the kernel's own buffers."""
+SPLICED = 64 * 1024
+"""Bytes of a payload from which on they are moved within the kernel, and not through a buffer."""
+_PIPE_SIZE = 1031
+"""F_SETPIPE_SZ."""
+_MOVE = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
+
+
+class Pipe:
+    """A pipe through which bytes move from socket to socket within the kernel; `inside` of them are on their way."""
+
+    def __init__(self) -> None:
+        """Open it, as large as the kernel allows."""
+        self.exit, self.entry = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.inside = 0
+        try:
+            fcntl.fcntl(self.entry, _PIPE_SIZE, BUFFER)
+        except PermissionError:
+            pass  # The user's share of pipe memory is used up; the pipe works at its smaller size.
+
+    def close(self) -> None:
+        """Close it, with whatever is inside."""
+        os.close(self.exit)
+        os.close(self.entry)
+
+
+class Stock:
+    """Buffers and pipes to be used again; one is taken only while bytes are on their way, so idle flows hold none."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._buffers: list[memoryview] = []
+        self._pipes: list[Pipe] = []
+
+    def take_buffer(self) -> memoryview:
+        """Return a buffer of `BUFFER` bytes."""
+        return self._buffers.pop() if self._buffers else memoryview(bytearray(BUFFER))
+
+    def give_buffer(self, buffer: memoryview) -> None:
+        """Take a buffer back."""
+        self._buffers.append(buffer)
+
+    def take_pipe(self) -> Pipe:
+        """Return an empty pipe."""
+        return self._pipes.pop() if self._pipes else Pipe()
+
+    def give_pipe(self, pipe: Pipe) -> None:
+        """Take a pipe back; one that still has something inside is closed."""
+        if pipe.inside:
+            pipe.close()
+        else:
+            self._pipes.append(pipe)
+
+
+@dataclass(slots=True)
+class Segment:
+    """A part of one frame: `begins` and `frame`, which ends here, say which part. Raw: the stream is not RESP any more.
+
+    told: `Flow.begins` was told of it. asked: the request that the frame is, or answers, once that is known. words:
+    those of the request so far, where requests are read with care. reason: why the stream is not RESP from here on.
+    """
+
+    data: memoryview
+    begins: bool = False
+    frame: Frame | None = None
+    raw: bool = False
+    told: bool = False
+    asked: Asked | None = None
+    words: tuple[bytes, ...] = ()
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request whose reply is still owed, with the faults that strike it or its reply."""
+
+    command: str = ""
+    key: str = ""
+    due: Sequence[Due] = ()
+
+    def struck(self, direction: str) -> list[Due]:
+        """Return the faults of one direction."""
+        return [due for due in self.due if due.fault.direction == direction]
+
+
+class SinkGone(Exception):
+    """Nobody takes any more what is passed on."""
+
+
+class Flow:
+    """One direction of one connection.
+
+    delivered: bytes that the sink has taken; whole: those of them that were in frames that it has whole. ended: the
+    source has. discards: what comes is read, and passed on to nobody.
+
+    A flow is with the pump, which passes on what comes in the step in which it comes, until a frame begins that is
+    struck (`begins` says so), the source ends or something fails. Then it is with its task (`run`), which does what
+    `pass_on` says with the segments at hand, and hands it back.
+    """
+
+    def __init__(self, pump: Pump, source: Port, sink: Port, stock: Stock, scanner: Scanner) -> None:
+        """Join two sockets; nothing moves before `run`."""
+        self.source, self.sink = source, sink
+        self.segments: deque[Segment] = deque()
+        self.ended = False
+        self.discards = False
+        self.delivered = 0
+        self.whole = 0
+        self.last: Frame | None = None
+        self.scanner = scanner
+        self._pump, self._stock = pump, stock
+        self._reading = True
+        self._failure: Exception | None = None
+        self._buffer: memoryview | None = None
+        self._unsent: memoryview | None = None
+        self._marks: deque[tuple[int, Frame | Segment]] = deque()
+        self._pipe: Pipe | None = None
+        self._gathered: bytearray | None = None
+        self._stopped = trio.Event()
+
+    # What the two directions differ in.
+
+    def begins(self, segment: Segment) -> bool:
+        """Take note that a frame begins; return whether the task has to see to it."""
+        raise NotImplementedError
+
+    def came(self, frame: Frame) -> None:
+        """Take note that a frame was read whole."""
+
+    def passed(self, frame: Frame) -> None:
+        """Take note that a frame has been passed on whole and unchanged."""
+
+    def malformed(self, segment: Segment) -> None:
+        """Take note that the stream is not RESP any more, from this segment on."""
+        raise NotImplementedError
+
+    async def pass_on(self) -> None:
+        """Take the segments at hand, and as many more (`more`) as it needs."""
+        raise NotImplementedError
+
+    # The task.
+
+    async def run(self) -> None:
+        """Pass on until the source ends; raises OSError when it fails, SinkGone when nobody takes what is passed on."""
+        try:
+            while not self.ended:
+                if not self.segments:
+                    await self._with_the_pump()
+                if self.segments:
+                    await self.pass_on()
+                if not self.segments:
+                    self._give_back()
+        finally:
+            self.source.watch_read(None)
+            self.sink.watch_write(None)
+            self._give_back()
+            if self._pipe is not None:
+                self._stock.give_pipe(self._pipe)
+                self._pipe = None
+
+    async def more(self) -> bool:
+        """Read until there is a segment more; False when the source ends before that. Raises OSError."""
+        while not self.segments:
+            if self.ended:
+                return False
+            await trio.lowlevel.wait_readable(self.source.socket.fileno())
+            self._give_back()
+            self._read()
+            if self._failure is not None:
+                raise self._failure
+        return True
+
+    async def put(self, data: bytes | memoryview) -> None:
+        """Hand bytes to the sink; raises SinkGone."""
+        if self._gathered is not None:
+            self._gathered += data
+            return
+        left = memoryview(data)
+        while left and not self.discards:
+            try:
+                sent = self.sink.socket.send(left)
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self.sink.socket.fileno())
+                continue
+            except OSError as error:
+                if not self.sink_lost():
+                    raise SinkGone from error
+                self.discards = True
+                return
+            self.delivered += sent
+            left = left[sent:]
+
+    def gather(self) -> None:
+        """Keep back what is put, until `scatter`."""
+        self._gathered = self._gathered or bytearray()
+
+    @property
+    def gathers(self) -> bool:
+        """Whether what is put is kept back."""
+        return self._gathered is not None
+
+    async def scatter(self) -> None:
+        """Hand all that was kept back to the sink, at once."""
+        kept, self._gathered = self._gathered, None
+        await self.put(bytes(kept or b""))
+
+    async def frame(self, begin: bytes | memoryview, segment: Segment) -> AsyncGenerator[bytes | memoryview]:
+        """Yield the bytes of a frame, of which `begin` has those up to the end of `segment`.
+
+        They end with the frame, which is `last` then, or with the stream, or where that is not RESP any more.
+        """
+        self.last = segment.frame
+        yield begin
+        while self.last is None and await self.more() and not self.segments[0].raw:
+            segment = self.segments.popleft()
+            self.last = segment.frame
+            yield segment.data
+
+    async def gather_until(self, segment: Segment, enough: Callable[[bytes, Segment], bool]) -> tuple[bytes, Segment]:
+        """Take segments of a frame until the bytes of all of them are enough, or it ends; return them and the last."""
+        begin = bytes(segment.data)
+        while not enough(begin, segment) and segment.frame is None and await self.more() and not self.segments[0].raw:
+            segment = self.segments.popleft()
+            begin += segment.data
+        return begin, segment
+
+    def cut(self, data: memoryview) -> list[Segment]:
+        """Return the segments of a piece of the stream."""
+        if not self._reading:
+            return [Segment(data, raw=True)]
+        inside, origin = self.scanner.inside, self.scanner.offset
+        reason = ""
+        try:
+            frames = self.scanner.feed(data)
+        except Malformed as error:
+            frames, reason = error.frames, str(error)
+        segments, at = [], 0
+        for frame in frames:
+            end = frame.end - origin
+            segments.append(Segment(data[at:end], not inside, frame))
+            at, inside = end, False
+        if reason:
+            self._reading = False
+            segments.append(Segment(data[at:], raw=True, reason=reason))
+        elif at < len(data):
+            segments.append(Segment(data[at:], not inside))
+        for segment in segments:
+            if segment.frame is not None:
+                self.came(segment.frame)
+        return segments
+
+    # With the pump: everything below happens within one step.
+
+    async def _with_the_pump(self) -> None:
+        self._stopped = trio.Event()
+        self.source.watch_read(self._readable)
+        await self._stopped.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def _stop(self) -> None:
+        self.source.watch_read(None)
+        self._stopped.set()
+        self._pump.give_way()
+
+    def _readable(self) -> None:
+        if self.scanner.skippable >= SPLICED and self._reading and not self.discards:
+            self._splice()
+            return
+        self._read()
+        if self.ended or self._failure is not None:
+            self._stop()
+        elif self.segments:
+            if self._struck():
+                self._stop()
+            else:
+                self._send()
+
+    def _read(self) -> None:
+        buffer = self._stock.take_buffer()
+        try:
+            size = self.source.socket.recv_into(buffer)
+        except BlockingIOError:
+            self._stock.give_buffer(buffer)
+            return
+        except OSError as error:
+            self._stock.give_buffer(buffer)
+            self._failure = error
+            return
+        if size == 0:
+            self._stock.give_buffer(buffer)
+            self.ended = True
+            return
+        self._buffer = buffer
+        self.segments.extend(self.cut(buffer[:size]))
+
+    def _struck(self) -> bool:
+        """Tell of every frame that begins at hand; return whether one of them is for the task."""
+        found = False
+        for segment in self.segments:
+            if segment.begins:
+                segment.told = True
+                found |= self.begins(segment)
+        return found
+
+    def _send(self) -> None:
+        """Pass all segments at hand on as they are."""
+        assert self._buffer is not None
+        total = self.delivered
+        for segment in self.segments:
+            if segment.reason:
+                self._marks.append((total, segment))
+            total += len(segment.data)
+            if segment.frame is not None:
+                self._marks.append((total, segment.frame))
+        self.segments.clear()
+        if self.discards:
+            self.delivered = total
+        else:
+            self._unsent = self._buffer[: total - self.delivered]
+        self._writable()
+
+    def _writable(self) -> None:
+        """Go on with what could not be sent before."""
+        try:
+            if self._pipe is not None:
+                self._from_pipe(self._pipe)
+            while self._unsent:
+                sent = self.sink.socket.send(self._unsent)
+                self.delivered += sent
+                self._unsent = self._unsent[sent:]
+        except BlockingIOError:
+            self._mark()
+            self.source.watch_read(None)
+            self.sink.watch_write(self._writable)
+            return
+        except OSError as error:
+            self._unsent = None
+            self.sink.watch_write(None)
+            self._failed(error)
+            return
+        self._unsent = None
+        self._mark()
+        self._give_back()
+        if self._pipe is not None:
+            self._stock.give_pipe(self._pipe)
+            self._pipe = None
+        if self.sink.on_writable is not None:
+            self.sink.watch_write(None)
+            self.source.watch_read(self._readable)
+
+    def _failed(self, error: OSError) -> None:
+        """The sink takes nothing any more."""
+        self._give_back()
+        if self.sink_lost():
+            self.discards = True
+            self.source.watch_read(self._readable)
+        else:
+            self._failure = SinkGone()
+            self._failure.__cause__ = error
+            self._stop()
+
+    def sink_lost(self) -> bool:
+        """Return whether the source is to be read on although the sink takes nothing any more."""
+        return False
+
+    def _mark(self) -> None:
+        while self._marks and self._marks[0][0] <= self.delivered:
+            end, what = self._marks.popleft()
+            if isinstance(what, Segment):
+                self.malformed(what)
+            else:
+                self.whole = end
+                self.passed(what)
+
+    def _splice(self) -> None:
+        pipe = self._pipe = self._pipe or self._stock.take_pipe()
+        try:
+            moved = os.splice(self.source.socket.fileno(), pipe.entry, min(self.scanner.skippable, BUFFER),
+                              flags=_MOVE)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._failure = error
+            self._stop()
+            return
+        if moved == 0:
+            self.ended = True
+            self._stop()
+            return
+        self.scanner.skip(moved)
+        pipe.inside = moved
+        self._writable()
+
+    def _from_pipe(self, pipe: Pipe) -> None:
+        while pipe.inside:
+            moved = os.splice(pipe.exit, self.sink.socket.fileno(), pipe.inside, flags=_MOVE)
+            pipe.inside -= moved
+            self.delivered += moved
+
+    def _give_back(self) -> None:
+        if self._buffer is not None and not self.segments:
+            self._stock.give_buffer(self._buffer)
+            self._buffer = None
+
+
+def plain(bare: socket.socket) -> socket.socket:
+    """Return a socket made non-blocking, without delay of small frames."""
+    bare.setblocking(False)
+    if bare.family != socket.AF_UNIX:
+        bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return bare
+
+
