@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -206,9 +207,7 @@ NEVER = tuple(
 
 
 def memory(judge: Judge, upstream: tuple[str, int]) -> None:
-    """The proxy's peak memory while 64 connections read chunks at once."""
-    import threading
-
+    """Measure the proxy's peak memory while 64 connections read chunks at once."""
     with faults.proxy(upstream) as endpoint:
         address = (endpoint.host, endpoint.port)
         readers = [Reader(address, "large", CHUNK) for _ in range(64)]

@@ -93,7 +93,9 @@ class Armed:
         self._struck = [False] * len(schedule)
         self._felt = [False] * len(schedule)
         self._unfelt: dict[int, int] = {}
-        counters = [_Counter(index, fault, Pattern(fault.command, fault.key)) for index, fault in enumerate(schedule)]
+        self._cut: set[int] = {0}
+        counters = [_Counter(index, fault, Pattern(fault.command, fault.key)) for index, fault in enumerate(schedule)
+                    if not fault.listens]
         self._by_request = _Index(counter for counter in counters if counter.fault.reply is None)
         self._by_reply = {
             kind: _Index(counter for counter in counters if counter.fault.reply == kind)
@@ -128,6 +130,15 @@ class Armed:
             for index in [index for index, where in self._unfelt.items() if connection in (None, where)]:
                 self._felt[index] = True
                 del self._unfelt[index]
+
+    def ended(self, connection: int) -> None:
+        """Take note that a fault has ended that connection: its client is felt to open another one."""
+        self._cut.add(connection)
+
+    def opened(self) -> None:
+        """Take note that a connection was opened."""
+        for connection in {where for where in self._unfelt.values() if where in self._cut}:
+            self.feel(connection)
 
     @property
     def marks(self) -> list[dict[str, bool]]:

@@ -99,7 +99,8 @@ class Moment(Protocol):
     """
 
     @property
-    def owed(self) -> int: ...
+    def owed(self) -> int:
+        """See above."""
 
     def did(self, what: str, by: str = "") -> None:
         """Write into the wire log what was done here; from now on the fault has struck."""
@@ -119,11 +120,14 @@ class Moment(Protocol):
     def gather(self, frames: int) -> None:
         """Keep back what is passed on, until so many frames from this one on can be passed on at once."""
 
-    def swallow(self) -> None:
+    async def swallow(self) -> None:
         """Pass nothing on any more on this connection, in either direction, also not that one side closes."""
 
-    def end(self, *, reset: bool = False) -> NoReturn:
-        """Close the connection to both sides, after all that was passed on has gone out; or reset it, at once."""
+    async def end(self, *, reset: bool = False) -> NoReturn:
+        """Close the connection to both sides, after all that was passed on has gone out; or reset it, at once.
+
+        Where a request is struck, this and `swallow` wait for the replies to those before it, 5 seconds at most.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +148,8 @@ class Fault:
     """What this family can strike."""
     accepts: ClassVar[bool] = False
     """Whether this family can strike at the accepting of a connection."""
+    listens: ClassVar[bool] = False
+    """Whether it is the endpoint that does this, and no connection."""
 
     command: str = ANY
     key: str = ANY

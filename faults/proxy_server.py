@@ -21,15 +21,15 @@ from typing import Any
 
 import trio
 
-
 from kvproof.errors import DeadlineExceeded, KvproofError, ProxyFailed, UsageError
 from kvproof.faults.armed import Armed
 from kvproof.faults.families.refuse import Refuse
 from kvproof.faults.fault import Until
-from kvproof.faults.flow import Stock, plain
+from kvproof.faults.flow import plain
 from kvproof.faults.pump import Pump
 from kvproof.faults.relay import Connect, Relay
 from kvproof.faults.schedule import from_json
+from kvproof.faults.stock import Stock
 from kvproof.faults.wire import WireEvent, WireLog, wanted
 
 _BACKLOG = 1024

@@ -33,4 +33,4 @@ class Close(Fault):
         async for piece in pieces if self.after is None else pieces.first(self.after):
             yield piece
         moment.did("closed")
-        moment.end()
+        await moment.end()

@@ -31,4 +31,4 @@ class HalfOpen(Fault):
         async for piece in pieces.first(self.at):
             yield piece
         moment.did("half-open")
-        moment.swallow()
+        await moment.swallow()

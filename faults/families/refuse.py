@@ -19,6 +19,7 @@ class Refuse(Fault):
     kind: ClassVar[str] = "refuse"
     directions: ClassVar[tuple[str, ...]] = ("reply",)
     accepts: ClassVar[bool] = True
+    listens: ClassVar[bool] = True
 
     command: str = ACCEPT
     until: str = "listen"

@@ -34,4 +34,4 @@ class Reset(Fault):
             yield piece
         await moment.read()
         moment.did("reset")
-        moment.end(reset=True)
+        await moment.end(reset=True)

@@ -34,4 +34,4 @@ class Silence(Fault):
             yield piece
         moment.did("silenced")
         await moment.gone()
-        moment.end()
+        await moment.end()

@@ -41,4 +41,4 @@ class Truncate(Fault):
         if len(rest) > self.missing:
             yield rest[: -self.missing]
         moment.did("truncated")
-        moment.end()
+        await moment.end()

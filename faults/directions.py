@@ -1,0 +1,189 @@
+"""The two directions of a connection: requests, which are known by command and key, and the replies to them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import aclosing
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kvproof.faults import commands
+from kvproof.faults.fault import kind_of
+from kvproof.faults.flow import Asked, Flow, Segment
+from kvproof.faults.pump import Port
+from kvproof.faults.scanner import Scanner
+from kvproof.faults.wire import HEAD
+from kvproof.models.resp import Frame
+
+if TYPE_CHECKING:
+    from kvproof.faults.relay import Relay
+
+_PUSH = ord(">")
+"""The type of frames that answer no request."""
+_NULLS = (b"$-1\r\n", b"*-1\r\n", b"_\r\n")
+
+
+class Requests(Flow):
+    """The client's bytes on their way to the server."""
+
+    _MOST = 64 * 1024
+    """Bytes of a request within which its command and key are looked for before it is passed on."""
+
+    def __init__(self, relay: Relay, client: Port, server: Port, *, careful: bool) -> None:
+        """With care, a request is known by command and key before any of it is passed on."""
+        super().__init__(relay.pump, client, server, relay.stock, Scanner(keep_words=True))
+        self._relay, self._careful = relay, careful
+
+    def cut(self, data: memoryview) -> list[Segment]:
+        """Cut at each line end too, where care is taken."""
+        return self._cut_lines(data) if self._careful else super().cut(data)
+
+    def _cut_lines(self, data: memoryview) -> list[Segment]:
+        segments: list[Segment] = []
+        whole, at = bytes(data), 0
+        while at < len(whole):
+            # A line is the most that can come before one more word is known.
+            end = at + self.scanner.skippable
+            if end == at:
+                end = whole.find(b"\n", at) + 1 or len(whole)
+            for segment in super().cut(data[at:end]):
+                segment.words = segment.frame.words if segment.frame is not None else self.scanner.words
+                segments.append(segment)
+            at = end
+        return segments
+
+    def begins(self, segment: Segment) -> bool:
+        """Leave it to the task where care is to be taken."""
+        return self._careful
+
+    async def pass_on(self) -> None:
+        """Take one request, or one piece of what is none."""
+        segment = self.segments.popleft()
+        if segment.raw:
+            if segment.reason:
+                self.malformed(segment)
+            await self.put(segment.data)
+            return
+        begin, segment = await self.gather_until(
+            segment, lambda bytes_, at: commands.has_key(at.words) or len(bytes_) > self._MOST)
+        asked = self._relay.known(segment.words)
+        due = asked.struck("request")
+        source = self.frame(begin, segment)
+        async with aclosing(source), aclosing(self._relay.struck(asked, due, source, "request", self)) as pieces:
+            async for piece in pieces:
+                await self.put(piece)
+            async for _ in source:
+                pass
+        if self.last is not None:
+            self._relay.request(self.last, asked)
+
+    def came(self, frame: Frame) -> None:
+        """Log a request as it is read; with care it is the task that does so."""
+        if not self._careful:
+            self._relay.request(frame, self._relay.known(frame.words))
+
+    def malformed(self, segment: Segment) -> None:
+        """Log it."""
+        self._relay.raw("request", segment)
+
+    def sink_lost(self) -> bool:
+        """How the server ended is for the replies to find out; the client is still watched."""
+        return True
+
+    def shutdown(self) -> None:
+        """Tell the server that nothing more comes."""
+        try:
+            self.sink.socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+
+
+class Replies(Flow):
+    """The server's bytes on their way to the client."""
+
+    def __init__(self, relay: Relay, server: Port, client: Port) -> None:
+        """Nothing is owed yet."""
+        super().__init__(relay.pump, server, client, relay.stock, Scanner())
+        self._relay = relay
+        self._gathering = 0
+        self._unlogged: list[Callable[[], None]] = []
+
+    def begins(self, segment: Segment) -> bool:
+        """Give the reply to the oldest request; one that is struck, or may be, is for the task."""
+        relay = self._relay
+        if segment.data[0] == _PUSH:
+            return relay.armed.reads_pushes
+        asked = segment.asked = relay.pending.popleft() if relay.pending else Asked()
+        relay.answering.append(asked)
+        return relay.armed.reads_kinds or any(due.fault.direction == "reply" for due in asked.due)
+
+    async def pass_on(self) -> None:
+        """Take all that is at hand, and more while it is kept back."""
+        while self.segments or (self.gathers and await self.more()):
+            await self._one()
+            if self.gathers and (self._gathering <= 0 or not self._relay.pending):
+                await self._scatter()
+        if self.gathers:
+            await self._scatter()
+
+    async def _one(self) -> None:
+        segment = self.segments.popleft()
+        if segment.begins and not segment.told:
+            self.begins(segment)
+        if segment.reason:
+            self.malformed(segment)
+        if not segment.begins:
+            await self.put(segment.data)
+            if segment.frame is not None:
+                self._log(partial(self.passed, segment.frame))
+            return
+        begin: bytes | memoryview = segment.data
+        asked, due = segment.asked or Asked(), []
+        if self._relay.armed.reads_kinds:
+            begin, segment = await self.gather_until(segment, lambda bytes_, at: kind_of(bytes_) is not None)
+            kind = kind_of(begin) or ""
+            due = self._relay.armed.answered(self._relay.ordinal, asked.command, asked.key, kind)
+        due = sorted([*due, *asked.struck("reply")], key=lambda due: due.place)
+        push = begin[0] == _PUSH
+        source = self.frame(begin, segment)
+        size, head = 0, b""
+        async with aclosing(source), aclosing(self._relay.struck(asked, due, source, "reply", self)) as pieces:
+            async for piece in pieces:
+                size += len(piece)
+                head += bytes(piece[: HEAD - len(head)])
+                await self.put(piece)
+            async for _ in source:
+                pass
+        if self.last is not None:
+            null = head in _NULLS
+            self._log(partial(self._relay.reply, size, head, push=push, null=null))
+
+    def gather_frames(self, frames: int) -> None:
+        """Keep back this frame and those after it, until there are so many."""
+        self._gathering = frames
+        self.gather()
+
+    async def _scatter(self) -> None:
+        await self.scatter()
+        for log in self._unlogged:
+            log()
+        self._unlogged.clear()
+        self.whole = self.delivered
+
+    def _log(self, log: Callable[[], None]) -> None:
+        """Take note of a frame, once it has been delivered."""
+        if self.gathers:
+            self._gathering -= 1
+            self._unlogged.append(log)
+        else:
+            self.whole = self.delivered
+            log()
+
+    def passed(self, frame: Frame) -> None:
+        """Log it."""
+        self._relay.reply(frame.end - frame.start, frame.head, push=frame.kind == ">", null=frame.null)
+
+    def malformed(self, segment: Segment) -> None:
+        """Log it."""
+        self._relay.raw("reply", segment)
