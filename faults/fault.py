@@ -114,8 +114,8 @@ class Moment(Protocol):
     async def wait(self, seconds: float) -> None:
         """Wait so long."""
 
-    async def read(self) -> None:
-        """Wait until the other side has read all that was passed on to it."""
+    async def read(self) -> bool:
+        """Wait until the other side has read all that was passed on to it; False when it has not after 5 seconds."""
 
     def gather(self, frames: int) -> None:
         """Keep back what is passed on, until so many frames from this one on can be passed on at once."""

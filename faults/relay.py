@@ -288,10 +288,9 @@ class AtFrame:
         """See `Moment`."""
         await trio.sleep(seconds)
 
-    async def read(self) -> None:
+    async def read(self) -> bool:
         """See `Moment`."""
-        if self._flow is not None:
-            await read_by_peer(self._flow.sink.socket)
+        return self._flow is None or await read_by_peer(self._flow.sink.socket)
 
     def gather(self, frames: int) -> None:
         """See `Moment`."""

@@ -15,7 +15,7 @@ class Split(Fault):
     """Cut the frame before each of the bytes that `at` names, counted from 0; an empty list cuts at every byte.
 
     The other side gets each piece by itself, however much it asks for: the next one goes out when the kernel says
-    that the one before was read, or after 5 seconds without that.
+    that the one before was read. When it is not read for 5 seconds, the rest goes out in one.
     """
 
     kind: ClassVar[str] = "split"
@@ -37,13 +37,13 @@ class Split(Fault):
 
     async def strike(self, moment: Moment, pieces: Pieces) -> AsyncGenerator[Piece]:
         """Pass on a piece, and wait until it was read."""
-        done, struck, cuts = 0, False, iter(self.at)
+        done, struck, reads, cuts = 0, False, True, iter(self.at)
         while True:
-            end = done + 1 if not self.at else next(cuts, None)
+            end = None if not reads else done + 1 if not self.at else next(cuts, None)
             passed = 0
             async for piece in pieces if end is None else pieces.first(end - done):
                 if done and not passed:
-                    await moment.read()
+                    reads = reads and await moment.read()
                     if not struck:
                         moment.did("split")
                         struck = True
