@@ -17,7 +17,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvproof import __version__
+from kvproof import __version__, proxy
 from kvproof.errors import KvproofError, UsageError
 
 if TYPE_CHECKING:
@@ -159,6 +159,8 @@ def parser() -> argparse.ArgumentParser:
         "--protocol", default="load", metavar="NAME|FILE.py", help="load (default), completion, ownership, or your own")
     judged.add_argument("--json", metavar="FILE", type=Path, help="write the judgement as JSON (- for standard output)")
     judged.set_defaults(command=_validate)
+
+    proxy.add_parser(commands)
 
     listing = commands.add_parser("connectors", help="what is installed; install another version beside")
     listing.add_argument("--install", metavar="NAME==VERSION", help="install this version in a directory of its own")

@@ -6,6 +6,8 @@ import socket
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from kvproof import faults
 from kvproof.faults.families import (
     Coalesce,
@@ -86,4 +88,5 @@ def test_the_same_schedule_gives_the_same_log(server: Server) -> None:
     for run in range(2, RUNS + 1):
         again = conversation(server)
         different = [where for where in {*first, *again} if first.get(where) != again.get(where)]
-        assert not different, f"run {run} of {RUNS}: {different[0]}: first {first[different[0]]}, now {again[different[0]]}"
+        for where in different:
+            pytest.fail(f"run {run} of {RUNS}, {where}: first {first.get(where)}, now {again.get(where)}")
