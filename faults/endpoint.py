@@ -157,6 +157,10 @@ class Proxy:
         """
         self._call({"call": "ended", "how": how})
 
+    def tasks(self) -> int:
+        """Return how many tasks live in the process of this endpoint: what is left behind there shows in it."""
+        return int(self._call({"call": "tasks"}))
+
     @contextmanager
     def call(self) -> Iterator[None]:
         """Tell, at the end of the block, that the call in it has returned, or raised."""

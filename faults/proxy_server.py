@@ -49,7 +49,7 @@ class Endpoint:
         self._armed = Armed(())
         self._calls: dict[str, Callable[[dict[str, Any]], Any]] = {
             "open": self._open, "wait": self._wait, "release": self._release, "log": self._events,
-            "marks": self._marks, "ended": self._ended,
+            "marks": self._marks, "ended": self._ended, "tasks": self._tasks,
         }
 
     async def run(self) -> None:
@@ -66,6 +66,7 @@ class Endpoint:
         finally:
             if self._listener is not None:
                 self._listener.close()
+            self._stock.trim()
             self._control.close()
 
     async def _answer(self, call: socket.socket) -> None:
@@ -167,6 +168,9 @@ class Endpoint:
 
     async def _marks(self, message: dict[str, Any]) -> list[dict[str, bool]]:
         return self._armed.marks
+
+    async def _tasks(self, message: dict[str, Any]) -> int:
+        return trio.lowlevel.current_statistics().tasks_living
 
     async def _ended(self, message: dict[str, Any]) -> None:
         self._log.note(0, "call", did=message["how"])

@@ -37,6 +37,12 @@ class Stock:
         self._buffers: list[memoryview] = []
         self._pipes: list[Pipe] = []
 
+    def trim(self) -> None:
+        """Let go of all that is in stock."""
+        self._buffers.clear()
+        while self._pipes:
+            self._pipes.pop().close()
+
     def take_buffer(self) -> memoryview:
         """Return a buffer of `BUFFER` bytes."""
         return self._buffers.pop() if self._buffers else memoryview(bytearray(BUFFER))
