@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -406,3 +408,10 @@ def test_a_family_says_where_it_cannot_strike() -> None:
         Split(command="ACCEPT")
     with pytest.raises(UsageError, match=r'close, field reply: got .push.; allowed: with "push" the'):
         Close(command="GET", reply="push")
+
+
+def test_the_page_has_every_family() -> None:
+    page = Path(__file__).parents[1].joinpath("docs", "faults.md").read_text()
+    assert set(re.findall(r"^\| `([a-z-]+)` \|.*\|.*\|$", page, re.MULTILINE)) - {
+        "command", "key", "match", "times", "connection", "direction", "reply"} == set(FAMILIES)
+    assert all(f"`{code}`" in page for code in TEXTS)
