@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -108,13 +108,16 @@ def test_nothing_is_left_behind(server: Server, length: str) -> None:
         while time.monotonic() < end:
             rounds += 1
             schedule = from_json(to_json(tuple(drawn(draw) for _ in range(draw.randint(1, 6)))))
-            with faults.proxy(server.address, schedule) as endpoint, ThreadPoolExecutor(CLIENTS) as pool:
-                until = time.monotonic() + 1
-                seeds = [draw.randrange(2**32) for _ in range(CLIENTS)]
-                for each in [pool.submit(disturb, endpoint, random.Random(one), until) for one in seeds]:
-                    each.result(60)
+            until = time.monotonic() + 1
+            with ThreadPoolExecutor(CLIENTS) as pool, faults.proxy(server.address, schedule) as endpoint:
+                clients = [pool.submit(disturb, endpoint, random.Random(draw.randrange(2**32)), until)
+                           for _ in range(CLIENTS)]
+                wait(clients, timeout=1.5)
                 if any("go" in fault.names() for fault in schedule):
                     endpoint.release("go")
+                # A client that is dripped on waits on; it ends with the endpoint.
+            for each in clients:
+                each.result(20)
             _settled(witness, before, f"seed {seed}, round {rounds}: {to_json(schedule)}")
         assert witness._process.said() == "it said nothing"
         assert threading.active_count() <= threads
