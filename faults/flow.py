@@ -203,6 +203,9 @@ class Flow:
             frames = self.scanner.feed(data)
         except Malformed as error:
             frames, reason = error.frames, str(error)
+        if len(frames) == 1 and frames[0].end - origin == len(data) and not reason:
+            self.came(frames[0])
+            return [Segment(data, not inside, frames[0])]
         segments, at = [], 0
         for frame in frames:
             end = frame.end - origin
@@ -242,7 +245,7 @@ class Flow:
         elif self.segments:
             if self._struck():
                 self._stop()
-            else:
+            elif len(self.segments) > 1 or self.discards or not self._sent():
                 self._send()
 
     def _read(self) -> None:
@@ -272,10 +275,34 @@ class Flow:
                 found |= self.begins(segment)
         return found
 
+    def _sent(self) -> bool:
+        """Pass the one frame that is at hand whole on at once; False when it is none, or cannot be sent at once."""
+        segment = self.segments[0]
+        frame, size = segment.frame, len(segment.data)
+        if frame is None or size > SPLICED:
+            return False
+        try:
+            sent = self.sink.socket.send(segment.data)
+        except OSError:
+            return False
+        if sent < size:
+            segment.data = segment.data[sent:]
+            self.delivered += sent
+            return False
+        self.delivered += size
+        self.whole = self.delivered
+        self.segments.clear()
+        self.passed(frame)
+        self._give_back()
+        return True
+
     def _send(self) -> None:
         """Pass all segments at hand on as they are."""
-        assert self._buffer is not None
         total = self.delivered
+        # They lie in one buffer, one after the other.
+        assert self._buffer is not None
+        size = sum(len(segment.data) for segment in self.segments)
+        whole = self.segments[0].data if len(self.segments) == 1 else self._buffer[:size]
         for segment in self.segments:
             if segment.reason:
                 self._marks.append((total, segment))
@@ -286,7 +313,7 @@ class Flow:
         if self.discards:
             self.delivered = total
         else:
-            self._unsent = self._buffer[: total - self.delivered]
+            self._unsent = whole
         self._writable()
 
     def _writable(self) -> None:

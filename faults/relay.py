@@ -198,8 +198,9 @@ class Relay:
 
     def request(self, frame: Frame, asked: Asked) -> None:
         """Take note of a request that was read whole."""
-        self.note("request", asked, size=frame.end - frame.start,
-                  head=commands.shown("request", asked.command, frame.head), null=frame.null)
+        self.armed.feel(self.ordinal)
+        self._log.note(self.ordinal, "request", asked.command, asked.key, frame.end - frame.start,
+                       commands.shown("request", asked.command, frame.head), frame.null)
 
     def known(self, words: tuple[bytes, ...]) -> Asked:
         """Take note of a request whose command and key are known; return it, as it waits for its reply."""
@@ -215,8 +216,8 @@ class Relay:
         self._answered.set()
         if not size or self.swallows:
             return
-        self.note("push" if push else "reply", asked, size=size, head=commands.shown("reply", asked.command, head),
-                  null=null)
+        self._log.note(self.ordinal, "push" if push else "reply", asked.command, asked.key, size,
+                       commands.shown("reply", asked.command, head), null)
 
     def _close(self, by: str, detail: str, fault: int | None = None) -> None:
         """Log who closed, and what was owed then; only the first to close is logged."""
@@ -254,8 +255,6 @@ class Relay:
     def note(self, direction: Direction, asked: Asked = _NOBODY, *, size: int = 0, head: bytes = b"",
              null: bool = False, did: str = "", by: str = "", fault: int | None = None, detail: str = "") -> None:
         """Log an event of this connection."""
-        if direction == "request" and not did:
-            self.armed.feel(self.ordinal)
         self._log.note(self.ordinal, direction, asked.command, asked.key, size, head, null, did, by, fault, detail)
 
 
