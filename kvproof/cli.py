@@ -17,7 +17,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvproof import __version__, proxy
+from kvproof import __version__, cli_found, proxy
 from kvproof.errors import KvproofError, UsageError
 
 if TYPE_CHECKING:
@@ -118,12 +118,6 @@ def parser() -> argparse.ArgumentParser:
     prove.add_argument("--junit", metavar="FILE", type=Path, help="write the results as JUnit XML")
     prove.set_defaults(command=_prove)
 
-    explore = commands.add_parser("explore", help="count the loading protocol's states: the Python model beside TLC")
-    explore.add_argument("-W", "--ranks", type=_count, default=3, metavar="W", help="up to so many ranks (default: 3)")
-    explore.add_argument("-n", "--chunks", type=_count, default=4, metavar="N", help="and chunks (default: 4)")
-    explore.add_argument("--json", metavar="FILE", type=Path, help="write the table as JSON (- for standard output)")
-    explore.set_defaults(command=_explore)
-
     replay = commands.add_parser(
         "replay",
         help="replay one historic bug on one connector",
@@ -143,24 +137,9 @@ def parser() -> argparse.ArgumentParser:
     _add_common(replay)
     replay.set_defaults(command=_replay)
 
-    trace = commands.add_parser("trace", help="show a trace, or check that it is a run of its system")
-    trace.add_argument("file", metavar="FILE", type=Path, help="ITF JSON, as `kvproof prove --traces DIR` writes it")
-    views = trace.add_mutually_exclusive_group()
-    views.add_argument("--text", action="store_true", help="what each step changed, as text (the default)")
-    views.add_argument("--mermaid", action="store_true", help="a sequence diagram as Mermaid text")
-    views.add_argument("--svg", metavar="FILE", type=Path, help="write a sequence diagram as SVG (- for screen)")
-    views.add_argument("--html", metavar="FILE", type=Path, help="write a page: diagram, states, what holds where")
-    trace.add_argument("--check", action="store_true", help="check that it is a run of its system; exit 1 if it is not")
-    trace.set_defaults(command=_trace)
+    cli_found.add(commands)
 
-    judged = commands.add_parser("validate", help="say whether the log of a real run is a behaviour of the spec")
-    judged.add_argument("log", metavar="LOG", type=Path, help="a line of JSON an event (docs/validating-a-log.md)")
-    judged.add_argument(
-        "--protocol", default="load", metavar="NAME|FILE.py", help="load (default), completion, ownership, or your own")
-    judged.add_argument("--json", metavar="FILE", type=Path, help="write the judgement as JSON (- for standard output)")
-    judged.set_defaults(command=_validate)
-
-    proxy.add_parser(commands)
+    proxy.add(commands)
 
     listing = commands.add_parser("connectors", help="what is installed; install another version beside")
     listing.add_argument("--install", metavar="NAME==VERSION", help="install this version in a directory of its own")
@@ -172,12 +151,6 @@ def parser() -> argparse.ArgumentParser:
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a number of milliseconds from 1 on, got {text!r}")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 64:
-        raise argparse.ArgumentTypeError(f"expected a number from 1 to 64, got {text!r}")
     return int(text)
 
 
@@ -231,41 +204,9 @@ def _prove(options: argparse.Namespace) -> int:
         if options.explain:
             print("\n".join(report.explained(row) for row in results.obligations))
         print(report.obligations(results), end="", flush=True)
+        print(report.written(results.obligations), end="")
     _write(options, results)
     return results.exit_code
-
-
-def _validate(options: argparse.Namespace) -> int:
-    from kvproof import report, validate
-    from kvproof.results import check_writable, write_text
-
-    if options.json:
-        check_writable(options.json)
-    found = validate.validate(options.log, options.protocol, report.Counting("events"))
-    if options.json:
-        write_text(options.json, json.dumps(asdict(found), indent=1) + "\n")
-    if str(options.json) != "-":
-        print(report.judgement(found), end="", flush=True)
-    return found.exit_code
-
-
-def _explore(options: argparse.Namespace) -> int:
-    from kvproof import explore, report
-    from kvproof.results import check_writable, write_text
-
-    if options.json:
-        check_writable(options.json)
-    worlds = [(w, n) for w in range(1, options.ranks + 1) for n in range(options.chunks + 1)]
-    rows, progress = [], report.Progress(len(worlds))
-    for row in explore.counted(worlds):
-        progress.world(row)
-        rows.append(row)
-    if options.json:
-        write_text(options.json, json.dumps([row.document() for row in rows], indent=1) + "\n")
-    if str(options.json) != "-":
-        print(report.worlds(rows), end="", flush=True)
-    verdicts = {row.verdict for row in rows}
-    return 1 if verdicts & {"differ", "wrong"} else 3 if "not-run" in verdicts else 0
 
 
 def _write(options: argparse.Namespace, results: Results) -> None:
@@ -307,38 +248,6 @@ def _replay_trace(options: argparse.Namespace) -> int:
     if str(options.pytest) != "-":
         print(f"{options.pytest}: {told}")
     return 0
-
-
-def _trace(options: argparse.Namespace) -> int:
-    from kvproof import traces
-    from kvproof.results import check_writable, write_text
-
-    for path in (options.svg, options.html):
-        if path is not None:
-            check_writable(path)
-    trace, beside = traces.read(options.file), options.file.parent
-    if options.svg:
-        from kvproof.traces import svg
-
-        write_text(options.svg, svg.diagram(trace))
-    elif options.html:
-        from kvproof.spec.judge import judge
-        from kvproof.traces import page
-
-        write_text(options.html, page.page(trace, judge(trace, beside)))
-    elif options.mermaid:
-        from kvproof.traces import mermaid
-
-        print(mermaid.diagram(trace), end="")
-    elif options.text or not options.check:
-        from kvproof.traces import text
-
-        print(text.text(trace), end="")
-    if not options.check:
-        return 0
-    holds, said = traces.checked(trace, beside)
-    print(said)
-    return 0 if holds else 1
 
 
 def _found(options: argparse.Namespace) -> list[Connector]:

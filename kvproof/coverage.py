@@ -48,18 +48,25 @@ def kinds(path: Path = SOURCE) -> list[Kind]:
 
 
 def mistakes(subjects: Mapping[str, str], obligations: Sequence[Obligation]) -> list[str]:
-    """Return the lines of the table of named mistakes; subjects: the test that makes those of a subject in a model."""
-    lines = []
+    """Return the lines of the table of named mistakes; subjects: the test that makes one of a subject in its model."""
+    lines, without = [], to_come()
     for obligation in obligations:
-        test = subjects.get(obligation.id.partition(".")[0], "")
+        subject = obligation.id.partition(".")[0]
         for mutant in obligation.mutants:
-            lines.append(f"| {mutant.says} | `{obligation.id}` | {f'`{test}`' if test else 'no model of it yet'} |")
+            made = (f"`{subjects[subject].format(obligation=obligation.id, mutant=mutant.id)}`" if subject in subjects
+                    else f"not yet: {without[subject]}")
+            lines.append(f"| {mutant.says} | `{mutant.id}` | `{obligation.id}` | {mutant.consequence} | {made} |")
     return lines
 
 
 def made_by(path: Path = SOURCE) -> dict[str, str]:
-    """Return the test that makes the named mistakes of a subject in its model, by subject."""
+    """Return the test that makes a named mistake of a subject in its model, by subject."""
     return dict(tomllib.loads(path.read_text())["mistakes"])
+
+
+def to_come(path: Path = SOURCE) -> dict[str, str]:
+    """Return with what the model of a subject comes that there is not yet, by subject."""
+    return dict(tomllib.loads(path.read_text())["models_to_come"])
 
 
 def complaints(found: Sequence[Kind], obligations: Sequence[str], replays: Sequence[str]) -> list[str]:
@@ -99,9 +106,11 @@ def page(found: Sequence[Kind], subjects: Mapping[str, str], ours: Sequence[Obli
             lines.append(f"| {kind.name} | {obligations} | {', '.join(f'`{name}`' for name in kind.replays)} |")
     lines += [
         "", "## Named mistakes", "",
-        "Each mistake that an obligation refutes, and the test in which it is made in the executable model and killed",
-        "by what the model promises, in words that share nothing with the formulas.", "",
-        "| mistake | obligation | made in the model by |", "|---|---|---|", *mistakes(subjects, ours),
+        "Each mistake that an obligation refutes (`kvproof prove OBLIGATION --explain` shows the run), what comes of",
+        "it, and the test in which it is made in the executable model and killed by what the model promises, in words",
+        "that share nothing with the formulas: `python -m pytest 'TEST'`.", "",
+        "| mistake | mutant | obligation | what comes of it | made in the model by |", "|---|---|---|---|---|",
+        *mistakes(subjects, ours),
     ]
     return "\n".join(lines) + "\n"
 

@@ -37,7 +37,7 @@ _LOOK = 0.2
 """Seconds between two looks at the log."""
 
 
-def add_parser(commands: Any) -> None:
+def add(commands: Any) -> None:
     """Add the command."""
     command = commands.add_parser(
         "proxy", help="the fault proxy by itself, for a client in any language", description=DESCRIPTION, epilog=EPILOG,

@@ -18,10 +18,12 @@ from kvproof.traces.text import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from kvproof.validate import Judgement
+    from kvproof.validate import Judgement, Line
 
 WIDTH = 120
 """Columns of a table that goes into a pipe or a file."""
+ENDS = 8
+"""Unfinished steps of a log that are shown."""
 _COLOURS = {"finding": "bold red", "known": "yellow", "neutral": "dim", "inconclusive": "bold magenta", "pass": "green"}
 
 
@@ -79,14 +81,37 @@ class Counting:
 
 def judgement(found: Judgement) -> str:
     """Return what became of a log, in a few lines."""
-    if found.line is None:
-        filled = f"; not recorded, and filled in where needed: {', '.join(found.filled)}" if found.filled else ""
-        return f"accepted: {found.events} events are a behaviour of the protocol{filled}\n"
-    line = found.line
-    values = ", ".join(f"{name} = {value}" for name, value in line.values.items())
-    said = f"line {line.number}: {line.event} of rank {line.rank}{f' ({values})' if values else ''} in step {line.step}"
-    return printable(f"{found.verdict}: {said} is explained by no behaviour: {found.why}\n"
-                     if found.verdict == "rejected" else f"unclear: {said}: {found.why}\n")
+    return "".join(f"{printable(line)}\n" for line in _judged(found))
+
+
+def _judged(found: Judgement) -> list[str]:
+    if found.line is not None:
+        return [_wrong(found, found.line)]
+    told = f"{found.events} events are a behaviour of the protocol"
+    filled = f"; not recorded, and filled in: {', '.join(found.filled)}" if found.filled else ""
+    ends = [f"  {each}" for each in found.unfinished[:ENDS]]
+    if len(found.unfinished) > ENDS:
+        ends.append(f"  and {len(found.unfinished) - ENDS} more, which --json lists")
+    if found.verdict == "inconclusive":
+        why = "the log ends unfinished:" if ends else f"whether the log ends finished is not told: {found.silent}"
+        return [f"inconclusive: {why}", *ends]
+    if ends:
+        return [f"accepted so far: {told}{filled}; the log ends unfinished:", *ends]
+    return [f"accepted: {told}; {found.silent or 'it ends finished'}{filled}"]
+
+
+def _wrong(found: Judgement, line: Line) -> str:
+    """Return what is wrong with a line."""
+    if found.lost:
+        return f"{found.verdict}: line {line.number}: {found.why}"
+    values = ", ".join(f"{name} = {value}" for name, value in line.values.items() if line.event != "begin")
+    said = f"line {line.number}: {line.event} of rank {line.rank}{f' ({values})' if values else ''}"
+    said += f" in {found.place} {line.step}"
+    if found.verdict == "unclear":
+        return f"unclear: {said}: {found.why}"
+    why = f"{found.means} ({found.why})" if found.means else found.why
+    hint = f"; {found.hint}" if found.hint else ""
+    return f"rejected: {said} is explained by no behaviour: {why}{hint}"
 
 
 def _console(out: io.StringIO, width: int | None = None) -> Console:
@@ -226,6 +251,13 @@ def explained(row: ObligationRow) -> str:
         lines += [f"  bad, because {mutant['consequence']}"] if mutant["consequence"] else []
         lines += [f"  it redefines {mutant['redefines']}"] if mutant.get("redefines") else []
     return "\n".join(lines) + "\n"
+
+
+def written(rows: Sequence[ObligationRow]) -> str:
+    """Return the list of the traces that were written; nothing when none was."""
+    paths = [path for row in rows for path in (
+        row.witness_path, row.trace_path, *(mutant.get("trace_path", "") for mutant in row.mutants)) if path]
+    return "\n".join(["", f"{len(paths)} traces:", *paths, ""]) if paths else ""
 
 
 def _cell(row: ReplayRow | None) -> tuple[str, str]:

@@ -15,7 +15,7 @@ State = dict[str, Value]
 _ITF = "https://apalache-mc.org/docs/adr/015adr-trace.html"
 _MOST = 4096
 """Ranks, and integers, that a world has at most."""
-_TEXTS = ("claim", "mutant", "role", "expected", "observed", "place")
+_TEXTS = ("claim", "mutant", "role", "expected", "observed", "place", "mistake")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class Trace:
     class there. ranks, size: the world: so many ranks, and the integers 0..size. rigid: what the rigid symbols mean.
     states: each a dictionary from symbols to values; a function is a dictionary from argument tuples to values. taken:
     the action before each later state. claim, mutant: the ids of the obligation and mutant that it is about. role: one
-    of `ROLES`, or "". seed: of the solver. expected, observed: in words. place: in the code.
+    of `ROLES`, or "". seed: of the solver. expected, observed: in words. place: in the code. mistake: what the mutant
+    does wrong, in words.
 
     Raises ValueError, in one sentence, for states and actions that do not fit each other.
     """
@@ -59,6 +60,7 @@ class Trace:
     expected: str = ""
     observed: str = ""
     place: str = ""
+    mistake: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what does not fit."""

@@ -241,7 +241,7 @@ OBLIGATIONS: tuple[Obligation, ...] = (
             id=f"completion.{name}-progress", theory=theory, scope=_SCOPE, fragment=_FRAGMENT, sizes=_SIZES,
             claim="whatever happens brings one operation, worker or the client nearer to its end, and none back",
             sometimes=_delivers, assumes=(f"fairness: {_CLIENT}",), mutants=(Mutant(
-                "requeues", "drain puts back what it does not know", mutant, "it takes it from the queue for ever"),),
+                "requeues", "drain puts back what it does not know", mutant, "it is taken from the queue for ever"),),
         )
         for name, theory, mutant in (
             ("register-first", RegisterFirst, RegisterFirstRequeues), ("one-lock", OneLock, OneLockRequeues),

@@ -182,7 +182,7 @@ OBLIGATIONS: tuple[Obligation, ...] = (
             s.mode == SHARDED, exists(Rank, lambda r: s.host(r) != s.host(s.owner(0)))],
         mutants=(
             Mutant("readers-rank", "{rank} is replaced by the rank that reads", ReadersInstance,
-                   "it asks an instance that the chunk was never stored on"),
+                   "the client asks an instance that the chunk was never stored on"),
             Mutant("not-rewritten", "the asynchronous get does not rewrite the worker in its key", NotRewritten,
                    "the key and the instance are the reader's own, where nothing is stored"),
             Mutant("written-to-first", "{rank} is replaced once, for all that store", WrittenToFirst,

@@ -262,7 +262,7 @@ OBLIGATIONS: tuple[Obligation, ...] = (
     ),
     _shared(
         Progress, "progress", "whatever a caller does brings it nearer to its return",
-        mutants=(Mutant("asks-again", "a failure starts the loop again", AsksAgain, "it can fail for ever"),),
+        mutants=(Mutant("asks-again", "a failure starts the loop again", AsksAgain, "a loop can fail for ever"),),
         assumes=("fairness: what stays possible is done at some time; the work itself ends",),
     ),
 )

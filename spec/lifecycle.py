@@ -14,7 +14,7 @@ from kvproof.spec.theory import Bool, Formula, Int, Rank, Rigid, State, View, ex
 class Reports(System):
     """`operations` that fetch `wanted(o)` blocks, `local(o)` of which are there already, from the peer `source(o)`.
 
-    `moved(o)` blocks have come; `reports(o)` counts the terminal reports: done or failed.
+    `moved(o)` blocks have come; `reports(o)` counts the terminal reports, and `done(o)`: one of them said done.
     """
 
     operations = Rigid(Int)
@@ -25,6 +25,7 @@ class Reports(System):
     begun = State(Int, Bool)
     moved = State(Int, Int)
     reports = State(Int, Int)
+    done = State(Int, Bool)
     dead = State(Rank, Bool)
 
     def axioms(self, s: View) -> list[Formula]:
@@ -38,7 +39,8 @@ class Reports(System):
     def init(self, s: View) -> list[Formula]:
         """No operation has begun; every peer lives."""
         return [
-            forall(Int, lambda o: z3.And(z3.Not(s.begun(o)), s.moved(o) == 0, s.reports(o) == 0)),
+            forall(Int, lambda o: z3.And(
+                z3.Not(s.begun(o)), s.moved(o) == 0, s.reports(o) == 0, z3.Not(s.done(o)))),
             forall(Rank, lambda w: z3.Not(s.dead(w))),
         ]
 
@@ -56,6 +58,7 @@ class Reports(System):
         return Step(
             z3.And(within(0, o, s.operations), z3.Not(s.begun(o))), begun=put(s.begun, o, True),
             reports=put(s.reports, o, z3.If(self.at_once(s, o), 1, s.reports(o))),
+            done=put(s.done, o, z3.Or(self.at_once(s, o), s.done(o))),
         )
 
     def at_once(self, s: View, o: Any) -> Formula:
@@ -70,6 +73,7 @@ class Reports(System):
         return Step(
             ready, moved=put(s.moved, o, s.moved(o) + 1),
             reports=put(s.reports, o, s.reports(o) + z3.If(last, 1, 0)),
+            done=put(s.done, o, z3.Or(last, s.done(o))),
         )
 
     @action(fair=False, w=Rank)
@@ -94,6 +98,7 @@ class Reports(System):
             "counted": forall(Int, lambda o: z3.Implies(s.begun(o), within(0, o, s.operations))),
             "moved": forall(Int, lambda o: within(0, s.moved(o), self.needed(s, o) + 1)),
             "begun": forall(Int, lambda o: z3.Implies(z3.Not(s.begun(o)), z3.And(s.moved(o) == 0, s.reports(o) == 0))),
+            "unreported": forall(Int, lambda o: z3.Implies(s.reports(o) == 0, z3.Not(s.done(o)))),
             "counts": forall(Int, lambda o: s.reports(o) >= 0),
             "all there": forall(Int, lambda o: z3.Implies(
                 z3.And(s.begun(o), s.moved(o) == self.needed(s, o)), s.reports(o) == 1)),
@@ -104,6 +109,8 @@ class Reports(System):
         return {
             "one-report": forall(Int, lambda o: z3.And(s.reports(o) <= 1, z3.Implies(
                 self.running(s, o), s.moved(o) < self.needed(s, o)))),
+            "true-report": forall(Int, lambda o: z3.Implies(
+                s.reports(o) >= 1, z3.If(s.done(o), s.moved(o) == self.needed(s, o), s.dead(s.source(o))))),
         }
 
     def measure(self, s: View) -> dict[str, Any]:
@@ -148,6 +155,16 @@ class ReportsTwice(Reports):
         """Fail o, whether it has reported or not."""
         ready = z3.And(s.begun(o), s.dead(s.source(o)), s.reports(o) <= 1)
         return Step(ready, reports=put(s.reports, o, s.reports(o) + 1))
+
+
+class FailedIsDone(Reports):
+    """An operation that failed is reported like one that is done."""
+
+    @action(o=Int)
+    def fail(self, s: View, o: Any) -> Step:
+        """Report that it is done."""
+        ready = z3.And(self.running(s, o), s.dead(s.source(o)))
+        return Step(ready, reports=put(s.reports, o, s.reports(o) + 1), done=put(s.done, o, True))
 
 
 class TriesAgain(Reports):
@@ -339,6 +356,12 @@ OBLIGATIONS: tuple[Obligation, ...] = (
             "one operation has reported done and failed: the second report finds nobody, or somebody else")),
     ),
     _report(
+        Always, "true-report", "done is reported of what has every block, and failed of what has lost its peer",
+        safety="true-report",
+        mutants=(Mutant("failed-is-done", "a failed operation is reported as done", FailedIsDone,
+                        "the engine computes with blocks that never came"),),
+    ),
+    _report(
         NoDeadlock, "no-deadlock", "as long as an operation has not reported, something brings it nearer to its report",
         mutants=(
             _EMPTY, _FULL,
@@ -348,7 +371,7 @@ OBLIGATIONS: tuple[Obligation, ...] = (
     ),
     _report(
         Progress, "progress", "whatever happens brings one operation or peer nearer to its end, and none back",
-        mutants=(Mutant("tries-again", "a fetch from a dead peer begins again", TriesAgain, "it can do so for ever"),),
+        mutants=(Mutant("tries-again", "a fetch from a dead peer begins again", TriesAgain, "it can fail for ever"),),
         assumes=("fairness: what stays possible is done at some time",),
     ),
     _blocks(

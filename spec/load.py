@@ -334,7 +334,7 @@ class StartsOver(Load):
 _SCOPE = "all W, all lists of any length, any owner map; no rank dead, no timeout; gets fail or come late anywhere"
 _FRAGMENT = "UFLIA with quantifiers"
 _GONE = "when a rank is done: also when it has returned from the step in any other way"
-_SKIPS = "it has returned, and the rank that waits in the collective which it never enters waits for ever"
+_SKIPS = "a rank has returned, and the one that waits in the collective which it never enters waits for ever"
 
 
 def _two_chunks(theory: Any, s: View) -> Formula:
@@ -416,7 +416,7 @@ OBLIGATIONS: tuple[Obligation, ...] = (
                  "with load.no-deadlock, no run stops before all ranks are done"),
         mutants=(
             Mutant("starts-over", "a rank may step back out of a broadcast and enter it again", StartsOver,
-                   "it can do so for ever"),
+                   "the rank can do so for ever"),
         ),
     ),
 )

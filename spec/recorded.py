@@ -33,8 +33,9 @@ def record(
 
     system: where the obligation is stated: a subject, or a file. role: witness, counterexample or mutant.
     """
-    [(theory, observed)] = [(each.theory, each.consequence) for each in obligation.mutants if each.id == mutant] or [
-        (obligation.theory, "")]
+    [(theory, observed, mistake)] = [
+        (each.theory, each.consequence, each.says) for each in obligation.mutants if each.id == mutant] or [
+        (obligation.theory, "", "")]
     if isinstance(found, Model):
         names = theory.symbols(State)
         rigid = {name: value for name, value in found.meaning.items() if name not in names}
@@ -46,7 +47,7 @@ def record(
         taken = [_taken(theory, name, picks) for name, picks in found.actions]
     return Trace(
         system, theory.__name__, found.ranks, found.size, rigid, states, tuple(taken), obligation.id, mutant, role,
-        seed, dict(versions or {}), obligation.claim, observed, _place(theory),
+        seed, dict(versions or {}), obligation.claim, observed, _place(theory), mistake,
     )
 
 

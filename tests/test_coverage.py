@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 from kvproof import coverage
@@ -32,5 +35,14 @@ def test_the_page_is_drawn_from_the_kinds() -> None:
 
 def test_what_is_said_to_make_a_mistake_is_a_test_of_ours() -> None:
     subjects = {each.id.partition(".")[0] for each in library.obligations()}
-    assert coverage.made_by().keys() <= subjects
-    assert {path for path in coverage.made_by().values() if not (ROOT / path).is_file()} == set()
+    assert sorted([*coverage.made_by(), *coverage.to_come()]) == sorted(subjects)
+    assert {test for test in coverage.made_by().values() if not (ROOT / test.partition("::")[0]).is_file()} == set()
+
+
+def test_each_named_mistake_has_the_id_of_a_test_that_there_is() -> None:
+    shown = re.findall(r"`(tests/test_mistakes_[^`]*)` \|$", coverage.PAGE.read_text(), re.MULTILINE)
+    assert len(shown) > 100
+    files = sorted({test.partition("::")[0] for test in shown})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert set(shown) - set(done.stdout.splitlines()) == set()

@@ -15,6 +15,8 @@ from kvproof.spec import library
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHOWN = re.compile(r"^```console\n((?:[^`].*\n)*)```\n\n((?:    .*\n)+)", re.MULTILINE)
+"""Commands, and right below them what the last one shows."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ELSEWHERE = {"kvproof run": "test_replays.py runs it and asserts every verdict"}
 """Commands that another test runs, and which."""
@@ -48,12 +50,16 @@ def test_there_is_something_to_run() -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
 def test_the_commands_that_a_page_shows_work_in_this_order(page: Path, directory: Path) -> None:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    text = page.read_text()
     for shown in commands(page):
         command, _, code = shown.partition("   # exit ")
         words = shlex.split(command)
         assert words[0] in ("kvproof", "python"), f"{page.name} shows {command!r}, which this test cannot run"
         done = subprocess.run(words, cwd=directory, env=environment, capture_output=True, text=True, timeout=200)
         assert done.returncode == int(code or 0), f"{page.name}: {command}\n{done.stdout}{done.stderr}"
+        screens = {block.splitlines()[-1].removeprefix("$ "): screen for block, screen in SHOWN.findall(text)}
+        if shown in screens:
+            assert screens[shown].split() == done.stdout.split(), f"{page.name}: {command} shows\n{done.stdout}"
 
 
 def test_the_adapter_of_40_lines_has_40_lines() -> None:

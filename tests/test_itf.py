@@ -77,6 +77,7 @@ def test_the_format_is_that_of_apalache_and_quint() -> None:
     assert second["held"]["#map"][1] == [{"#tup": [0, 1]}, False]
     assert set(document["#meta"]["kvproof"]) == {
         "schema", "system", "theory", "ranks", "size", "claim", "mutant", "role", "expected", "observed", "place",
+        "mistake",
         "seed", "versions"}
 
 

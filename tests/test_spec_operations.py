@@ -37,6 +37,7 @@ RUNS = {
     "ownership.clean-return:returned-early": ((1, 0), "send give_up give_back", "outstanding"),
     "lifecycle.one-report:empty-waits": ((1, 0), "begin", "no completion"),
     "lifecycle.one-report:full-hit-waits": ((1, 1), "begin", "no completion"),
+    "lifecycle.true-report:failed-is-done": ((1, 1), "begin die fail", "never came"),
     "lifecycle.no-deadlock:dead-peer": ((1, 1), "begin die", "no completion"),
     "lifecycle.last-writer:abort-frees": ((1, 0), "allocate begin end", "writes into a block"),
     "lifecycle.last-writer:first-deletes": ((1, 1), "allocate begin begin end complete", "writes into a block"),

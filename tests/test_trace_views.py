@@ -44,7 +44,7 @@ def hostile() -> Trace:
     states = tuple({HOSTILE: value, "set": frozenset({HOSTILE})} for value in (HOSTILE, 1, 2))
     actions = (Taken(f"enter_{HOSTILE}", {HOSTILE: 1, "q": HOSTILE}, 1), Taken(HOSTILE, {}, None))
     return Trace(HOSTILE, HOSTILE, 2, 1, {f"{HOSTILE} rigid": HOSTILE}, states, actions, HOSTILE, HOSTILE, "mutant", 0,
-                 {HOSTILE: HOSTILE}, HOSTILE, HOSTILE, HOSTILE)
+                 {HOSTILE: HOSTILE}, HOSTILE, HOSTILE, HOSTILE, HOSTILE)
 
 
 @dataclass(frozen=True)
@@ -290,6 +290,33 @@ def test_a_page_and_a_diagram_are_written_by_the_command(tmp_path: Path) -> None
         command = [sys.executable, "-m", "kvproof.cli", "trace", str(path), view, str(tmp_path / name)]
         assert subprocess.run(command, timeout=60).returncode == 0
         assert (tmp_path / name).read_text().startswith(begins)
+
+
+def test_a_page_and_a_diagram_are_written_at_once_and_text_is_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(recorded.early_return().to_itf())
+    views = ["--svg", str(tmp_path / "a.svg"), "--html", str(tmp_path / "a.html")]
+    command = [sys.executable, "-m", "kvproof", "trace", str(path), *views]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert (tmp_path / "a.svg").read_text().startswith("<svg ")
+    assert (tmp_path / "a.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_trace_says_what_the_mutant_does_wrong_and_what_came_of_it() -> None:
+    trace = recorded.early_return()
+    assert Trace.from_itf(trace.to_itf()).mistake == "return on the rank's own miss"
+    told = ("mistake: return on the rank's own miss\nobserved: a rank has returned, and the one that waits in the "
+            "collective which it never enters waits for ever\n")
+    assert told in text(trace)
+    assert "<th scope=\"row\">mistake</th><td>return on the rank&#39;s own miss</td>" in page(trace, judge(trace))
+
+
+def test_who_asks_for_the_trace_of_an_obligation_is_told_what_writes_it() -> None:
+    command = [sys.executable, "-m", "kvproof", "trace", "load.no-skip"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.endswith("; `kvproof prove load.no-skip --traces DIR` writes the traces of an obligation\n")
 
 
 def test_a_world_of_another_size_is_drawn_as_well() -> None:

@@ -63,6 +63,9 @@ def test_a_limit_and_a_model_are_written_too(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     traces = [read(path) for path in sorted(tmp_path.iterdir())]
     assert [trace.role for trace in traces[:1]] == ["counterexample"]
+    paths = sorted(map(str, tmp_path.iterdir()))
+    *_, last = done.stdout.partition(f"\n{len(paths)} traces:\n")
+    assert sorted(last.splitlines()) == paths, "the last lines list what was written"
     assert not any(trace.taken for trace in traces), "a model is one state"
     for trace in traces:
         judged = judge(trace)

@@ -87,10 +87,21 @@ class Recording(Connection):
 
     record: Recorder
     number: int
-    _sent = _read = 0
+    _sent = 0
+    _dropped = False
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._numbers: dict[Hashable, int] = {}
 
     def _note(self, event: str, **values: Any) -> None:
         self.record(event, step=self.number, **values)
+
+    def drop(self) -> None:
+        """Record that the connection is closed, once."""
+        if not self._dropped:
+            self._dropped = True
+            self._note("drop")
 
     def begin(self, request: Request) -> list[Chunk]:
         """Record that the one before has given the connection back, and that a request is sent."""
@@ -98,19 +109,21 @@ class Recording(Connection):
         if self._sent:
             self._note("give_back")
         self._note("send")
+        self._numbers[request.identity] = self._sent
         self._sent += 1
         return chunks
 
     def lost(self, reason: str) -> list[Done]:
         """Record it, once."""
-        if self.broken is None:
-            self._note("drop")
+        self.drop()
         return super().lost(reason)
 
     def _reply(self, reply: Any) -> list[Done]:
+        """Record which request is given the reply, or would be, had it not been given up."""
+        receiving = [request for request, _ in self._waiting][:1]
         done = super()._reply(reply)
-        self._note("read", request=self._read)
-        self._read += 1
+        for request in receiving:
+            self._note("read", request=self._numbers.pop(request.identity))
         return done
 
     def _take_line(self, piece: bytes) -> list[Done]:
@@ -122,20 +135,25 @@ class Recording(Connection):
 
     def cancel(self, identity: Hashable, reason: str) -> list[Done]:
         """Record that the request was given up, if it had not ended."""
-        return self._given_up(super().cancel(identity, reason))
+        return self._given_up(identity, super().cancel(identity, reason))
 
     def expire(self, identity: Hashable, reason: str) -> list[Done]:
         """Record that the request was given up, if it had not ended."""
-        return self._given_up(super().expire(identity, reason))
+        return self._given_up(identity, super().expire(identity, reason))
 
-    def _given_up(self, done: list[Done]) -> list[Done]:
+    def _given_up(self, identity: Hashable, done: list[Done]) -> list[Done]:
+        """Record it; a connection that nobody waits on any more is dropped by the pool."""
         if done:
-            self._note("give_up", request=self._sent - 1)
+            self._note("give_up", request=self._numbers[identity])
+        if self.useless:
+            self.drop()
         return done
 
 
-def recording(kind: Any, record: Recorder, numbers: Iterator[int]) -> type[Recording]:
-    """Return connections of that kind that record, each as the step of the next number."""
+def recording(
+    kind: Any, record: Recorder, numbers: Iterator[int], made: list[Recording] | None = None
+) -> type[Recording]:
+    """Return connections of that kind that record, each as the step of the next number; `made` takes in each."""
 
     class Recorded(Recording, kind):  # type: ignore[misc]  # a class that is given
         """A connection of the client's kind."""
@@ -143,13 +161,16 @@ def recording(kind: Any, record: Recorder, numbers: Iterator[int]) -> type[Recor
         def __init__(self, **more: Any) -> None:
             super().__init__(**more)
             self.record, self.number = record, next(numbers)
+            if made is not None:
+                made.append(self)
 
     return Recorded
 
 
 def recorded(place: Place, operations: Recorder, requests: Recorder, kind: type[Client] = Client) -> Client:
     """Return a client of that kind that records its operations and its requests, as two logs."""
-    made = recording(kind.connection, requests, itertools.count())
+    connections: list[Recording] = []
+    made = recording(kind.connection, requests, itertools.count(), connections)
 
     class RecordedClient(kind):  # type: ignore[misc, valid-type]  # a class that is given
         """A client with such connections, and a registry that records."""
@@ -159,5 +180,11 @@ def recorded(place: Place, operations: Recorder, requests: Recorder, kind: type[
         @staticmethod
         def registered(slot: Callable[[], Any]) -> Registry[Any]:
             return RecordedRegistry(slot, operations)
+
+        def close(self) -> None:
+            """Record that what connections there are go with the client."""
+            super().close()
+            for connection in connections:
+                connection.drop()
 
     return RecordedClient(place)

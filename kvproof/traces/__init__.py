@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from kvproof.errors import UsageError
@@ -13,7 +14,10 @@ def read(path: Path) -> Trace:
     try:
         return Trace.from_itf(path.read_text())
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}; expected a trace as ITF JSON") from error
+        hint = ""
+        if path.suffix != ".json" and re.fullmatch(r"[\w-]+\.[\w.*-]+", str(path)):
+            hint = f"; `kvproof prove {path} --traces DIR` writes the traces of an obligation"
+        raise UsageError(f"cannot read {path}: {error.strerror}; expected a trace as ITF JSON{hint}") from error
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error
 

@@ -28,7 +28,8 @@ def text(trace: Trace) -> str:
 
 def described(trace: Trace) -> list[tuple[str, str]]:
     """Return the metadata that is there, by name."""
-    told = [("expected", trace.expected), ("observed", trace.observed), ("place", trace.place)]
+    told = [("expected", trace.expected), ("mistake", trace.mistake), ("observed", trace.observed)]
+    told += [("place", trace.place)]
     told += [("seed", "" if trace.seed is None else str(trace.seed))]
     told += [("versions", ", ".join(f"{name} {version}" for name, version in trace.versions.items()))]
     return [(name, value) for name, value in told if value]

@@ -1,0 +1,329 @@
+"""Logs of load steps: which world `begin` makes, where ranks stand, and why one cannot do what it recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import z3
+
+from kvproof.models.load import Plan, World
+from kvproof.spec.events import BEGIN, ENDS, LOAD, Event, Events
+from kvproof.spec.follow import Condition, Follower, Seen, Told, Unclear
+from kvproof.spec.load import Load
+from kvproof.spec.load_failures import FailingLoad
+from kvproof.spec.protocol import Begun, NoSuchWorld, Protocol, alike, first, listed, natural, table
+from kvproof.spec.refine_load import LoadRefinement
+from kvproof.spec.system import Concrete, Point
+from kvproof.spec.theory import Formula, Rank, Rigid, State, View
+
+
+class LoadSteps(Protocol):
+    """Steps of the loading protocol, or of a system that somebody has made of it.
+
+    Each rank's `begin` says its list (length, fingerprint, layout) and the owners; a rank that recorded no `begin` was
+    told what the first one was told.
+    """
+
+    def __init__(self, kind: type[Load] | None = None) -> None:
+        """Take the system; `Load`, or where ranks fail `FailingLoad`, unless there is one."""
+        self._kind = kind or Load
+        self._ours = kind is None
+        self.events = _events(self._kind, ours=self._ours)
+        self._failures: dict[int, int] = {}
+        self._agreed: set[int] = set()
+
+    def begin(self, begun: Begun, ranks: set[int], recorded: set[str]) -> None:
+        """Make a world of what was told to each rank."""
+        if not begun:
+            raise NoSuchWorld('no `begin` event says what was to be loaded; expected such as {"rank": 0, "seq": 0, '
+                              '"event": "begin", "values": {"world_size": 2, "length": 8, "owners": [0, 1, ...]}}')
+        alike(begun, ("world_size", "owners"))
+        told = {each["rank"]: each for each in begun}
+        shared = {name: value for each in reversed(begun) for name, value in each.items()}
+        world_size = natural(shared, "world_size", max(ranks) + 1)
+        if max(ranks) >= world_size:
+            raise NoSuchWorld(f"rank {max(ranks)} has recorded events in a world of {world_size} ranks")
+        plans: list[Plan] = []
+        fingerprints: dict[tuple[str, int], int] = {}
+        for rank in range(world_size):
+            said = told.get(rank, begun[0])
+            key = str(said.get("fingerprint", "")), natural(said, "length")
+            plans.append(Plan(natural(said, "length"), fingerprints.setdefault(key, len(fingerprints)),
+                              natural(said, "layout", 0)))
+        longest = max(plan.length for plan in plans)
+        owners = shared.get("owners", [chunk % world_size for chunk in range(longest)])
+        if not (isinstance(owners, list) and len(owners) >= longest
+                and all(type(each) is int and 0 <= each < world_size for each in owners)):
+            raise NoSuchWorld(f"owners is {owners!r}; expected the rank that owns each of {longest} chunks")
+        # What lies past the lists belongs to whom the last chunk does, so that an owner map in blocks stays one.
+        beyond = [*owners, *[owners[-1] if owners else 0] * (longest + 1)][: longest + 1]
+        failing = issubclass(self._kind, FailingLoad) or (self._ours and bool(recorded & ENDS))
+        world = World.begin(tuple(plans), tuple(beyond), failing=failing)
+        seen = LoadRefinement(self._kind, self._kind if issubclass(self._kind, FailingLoad) else FailingLoad)
+        system, size = seen.system(world), seen.size(world)
+        concrete = Concrete(system, *size)
+        rigid, state = seen.rigid(world), first(system, *size) | seen.state(world)
+        for name, symbol in system.symbols(Rigid).items():
+            if name not in rigid:
+                if name not in shared:
+                    raise NoSuchWorld(f"`begin` says nothing of {name}, which {self._kind.__name__} declares as Rigid")
+                rigid[name] = table(concrete, symbol, shared[name])
+        for name in system.symbols(State).keys() & (shared.keys() - LOAD_BEGIN):
+            state[name] = table(concrete, system.symbols(State)[name], shared[name])
+        hidden = [act.name for act in system.actions() if act.name not in recorded]
+        self.follower = Follower(system, *size, rigid, state, hidden, seen.ghosts)
+        if "enter_exchange" in recorded and not _changes_work(self._kind):
+            self.follower.helps = _helps
+
+    def seen(self, event: str, rank: int, values: Mapping[str, Any]) -> Seen:
+        """Return the event; a broadcast is that of the chunk two below the collectives entered or left so far."""
+        said = dict(values)
+        if event == "enter_exchange" and "failure" in said:
+            self._failures[rank] = said["failure"]
+        if event == "leave_exchange" and "agreed" in said:
+            self._agreed.add(rank)
+        if event == "arrive":
+            return Seen(event, rank, {"c": said.pop("chunk"), **said}, {"c": Told("chunk", lambda chunk: chunk)})
+        if "chunk" in said and event in ("enter_broadcast", "leave_broadcast"):
+            symbol = "entered" if event == "enter_broadcast" else "left"
+            return Seen(event, rank, {symbol: said.pop("chunk") + 2, **said},
+                        {symbol: Told("chunk", lambda count: count - 2)})
+        return Seen(event, rank, said)
+
+    def left(self, rank: int) -> Condition:
+        """Return that the rank is done with the step, has given it up, or is dead."""
+        return Condition.of(self._system, lambda s, r: z3.Or(self._system.done(s, r), *self._out(s, r)), rank)
+
+    @property
+    def _system(self) -> Any:
+        return self.follower.system
+
+    def _out(self, s: View, r: Any) -> list[Formula]:
+        """Return the ways to leave the step without being done with it."""
+        return [s.dead(r), s.aborted(r)] if isinstance(self._system, FailingLoad) else []
+
+    def _over(self, rank: int) -> Condition:
+        """Return that the rank waits for nothing more: also not in a later step that it has called for."""
+        def over(s: View, r: Any) -> Formula:
+            failing = isinstance(self._system, FailingLoad)
+            done = z3.And(self._system.done(s, r), z3.Or(z3.Not(s.called(r)), s.answered(r)) if failing else True)
+            return z3.Or(done, *self._out(s, r))
+
+        return Condition.of(self._system, over, rank)
+
+    def unfinished(self) -> list[str]:
+        """Return where each rank stands, unless all are done, have given up, or are dead."""
+        follower = self.follower
+        left = [rank for rank in range(follower.ranks) if not follower.stands(self._over(rank))]
+        if not left:
+            return []
+        groups: dict[str, list[int]] = {}
+        for rank in range(follower.ranks):
+            groups.setdefault(self._standing(rank), []).append(rank)
+        told = "; ".join(f"{listed(ranks, 'rank')} {_agrees(says, len(ranks))}" for says, ranks in groups.items())
+        before, filled, taken = follower.may_be, follower.filled, len(follower.taken)
+        try:
+            if all(follower.reach(self._over(rank), ENDS) for rank in left):
+                unseen = ", ".join(sorted(follower.filled - filled)) or "what"
+                told += f" (unless {unseen}, which nobody records in this log, came after)"
+        except Unclear:
+            pass
+        follower.may_be = before
+        del follower.taken[taken:]
+        return [told]
+
+    def _standing(self, rank: int) -> str:
+        """Return where a rank stands, with the verb first."""
+        state, system, value = self.follower.may_be[0].state, self._system, self.follower.value
+        entered, left = state["entered"][rank,], state["left"][rank,]
+        if isinstance(system, FailingLoad):
+            if state["dead"][rank,]:
+                return "is dead"
+            if state["aborted"][rank,]:
+                return "has given up"
+            if state["called"][rank,] and not state["answered"][rank,]:
+                return "waits in the first collective of a later step"
+        if value(system.done, rank):
+            return "is through"
+        if left == 0:
+            return "waits in the exchange" if entered else "has not entered the exchange"
+        count = value(system.collectives, rank) - 1
+        if entered > left:
+            return f"waits in broadcast {left} of {count}"
+        if left == 1:
+            return f"has left the exchange and entered none of {count} broadcasts"
+        return f"has left broadcast {left - 1} of {count} and not entered the next"
+
+    def why(self, event: str, rank: int, values: Mapping[str, Any], state: Point) -> str:
+        """Return why an event cannot be, where that does not depend on what was not recorded."""
+        if event != "arrive" and state.get("dead", {}).get((rank,)):
+            return f"rank {rank} is dead"
+        if event not in ("arrive", "die") and state.get("aborted", {}).get((rank,)):
+            return f"rank {rank} has given this step up"
+        told: Callable[..., str] | None = getattr(self, f"_why_{event}", None)
+        return told(rank, values, state) if told else ""
+
+    def _recorded(self, *names: str) -> bool:
+        return not set(names) & set(self.follower.hidden)
+
+    def _behind(self, state: Point, count: int, what: str) -> str:
+        """Return who has not entered the collective of that number, if entering is recorded."""
+        absent = [rank for rank in range(self.follower.ranks) if state["entered"][rank,] < count]
+        if not absent or not self._recorded("enter_exchange" if count == 1 else "enter_broadcast"):
+            return ""
+        return f"{listed(absent, 'rank')} {'have' if len(absent) > 1 else 'has'} not entered {what}"
+
+    def _why_arrive(self, rank: int, values: Mapping[str, Any], state: Point) -> str:
+        chunk, length = values["chunk"], self.follower.rigid["length"][rank,]
+        if chunk >= length:
+            return f"rank {rank} has no chunk {chunk}: its list has {length}"
+        owner = self.follower.rigid["owner"][chunk,]
+        if owner != rank:
+            return f"chunk {chunk} is rank {owner}'s"
+        return f"chunk {chunk} of rank {rank} has come before" if state["loaded"][rank, chunk] else ""
+
+    def _why_look(self, rank: int, values: Mapping[str, Any], state: Point) -> str:
+        chunk = state["failure"][rank,]
+        if state["entered"][rank,]:
+            return f"rank {rank} is in the exchange already, or past it"
+        if chunk == self.follower.rigid["length"][rank,]:
+            return f"rank {rank} is at the end of its list"
+        owns = self.follower.rigid["owner"][chunk,] == rank and not state["loaded"][rank, chunk]
+        return f"chunk {chunk} is rank {rank}'s own, and has not come" if owns and self._recorded("arrive") else ""
+
+    def _why_enter_exchange(self, rank: int, values: Mapping[str, Any], state: Point) -> str:
+        if state["entered"][rank,]:
+            return f"rank {rank} has entered the exchange of this step before; give each load step its number"
+        length, owner = self.follower.rigid["length"][rank,], self.follower.rigid["owner"]
+        missed = next((chunk for chunk in range(length) if owner[chunk,] == rank and not state["loaded"][rank, chunk]),
+                      length)
+        if self._recorded("arrive") and values.get("failure", missed) != missed:
+            return f"rank {rank} misses {f'chunk {missed} first' if missed < length else 'none of its own chunks'}"
+        chunk = state["failure"][rank,]
+        if self._recorded("arrive", "look") and chunk < missed:
+            why = "has come" if owner[chunk,] == rank else "is not its own"
+            return f"rank {rank} has not gone past chunk {chunk}, which {why}"
+        return ""
+
+    def _why_leave_exchange(self, rank: int, values: Mapping[str, Any], state: Point) -> str:
+        if state["left"][rank,]:
+            return f"rank {rank} has left the exchange before"
+        if not state["entered"][rank,] and self._recorded("enter_exchange"):
+            return f"rank {rank} has not entered the exchange"
+        absent = self._behind(state, 1, "the exchange")
+        if absent or "agreed" not in values:
+            return absent
+        if not self.follower.rigid["uniform"]:
+            return "the ranks were told different lists or layouts, and so agree on 0 chunks"
+        failures = {(each,): failure for each, failure in self._failures.items()}
+        if self._recorded("arrive", "look"):
+            failures = state["failure"]
+        if self._ours and len(failures) == self.follower.ranks:
+            least = min(failures.values())
+            who = [key[0] for key, failure in failures.items() if failure == least]
+            return f"the least failure is {least}, of {listed(who, 'rank')}" if values["agreed"] != least else ""
+        return ""
+
+    def _why_enter_broadcast(self, rank: int, values: Mapping[str, Any], state: Point) -> str:
+        entered, left = state["entered"][rank,], state["left"][rank,]
+        if left == 0:
+            return f"rank {rank} has not left the exchange" if self._recorded("leave_exchange") else ""
+        if "chunk" in values and values["chunk"] != entered - 1:
+            return f"the broadcast that comes next for rank {rank} is that of chunk {entered - 1}"
+        if entered > left:
+            return f"rank {rank} has not left broadcast {left}" if self._recorded("leave_broadcast") else ""
+        sure = rank in self._agreed or self._recorded("arrive", "look", "leave_exchange")
+        if self._ours and sure and entered == 1 + state["agreed"][rank,]:
+            count = state["agreed"][rank,]
+            if not count:
+                return "no chunk was agreed on, so there is no broadcast"
+            return f"{count} chunks were agreed on, and rank {rank} has been through {count} broadcasts"
+        return ""
+
+    def _why_leave_broadcast(self, rank: int, values: Mapping[str, Any], state: Point) -> str:
+        entered, left = state["entered"][rank,], state["left"][rank,]
+        if entered == left and self._recorded("enter_broadcast"):
+            return f"rank {rank} is in no broadcast"
+        if left == 0:
+            return f"rank {rank} has not left the exchange" if self._recorded("leave_exchange") else ""
+        absent = self._behind(state, left + 1, f"broadcast {left}")
+        if absent or values.get("chunk", left - 1) == left - 1:
+            return absent
+        return f"the broadcast that rank {rank} is in is that of chunk {left - 1}"
+
+    def _why_expire(self, rank: int, values: Mapping[str, Any], state: Point) -> str:
+        waits = state["entered"][rank,] > state["left"][rank,]
+        recorded = self._recorded("enter_exchange", "enter_broadcast", "call")
+        return f"rank {rank} waits in no collective" if recorded and not waits else ""
+
+    def _why_call(self, rank: int, values: Mapping[str, Any], state: Point) -> str:
+        if state["called"][rank,]:
+            return f"rank {rank} has called before"
+        return f"rank {rank} is not done with this step: it {self._standing(rank)}" if self._recorded(
+            "enter_exchange", "leave_exchange", "enter_broadcast", "leave_broadcast") else ""
+
+    def _why_answer(self, rank: int, values: Mapping[str, Any], state: Point) -> str:
+        absent = [each for (each,), called in state["called"].items() if not called]
+        if not absent or not self._recorded("call"):
+            return ""
+        return f"{listed(absent, 'rank')} {'have' if len(absent) > 1 else 'has'} not called"
+
+
+LOAD_BEGIN = {"rank", *LOAD[BEGIN].needs, *LOAD[BEGIN].may}
+_WORK = ("arrive", "look", "enter_exchange", "missing")
+"""What brings a rank to the exchange."""
+
+
+def _agrees(says: str, count: int) -> str:
+    """Return what is said of one rank, for so many."""
+    verb, _, rest = says.partition(" ")
+    return says if count == 1 else f"{ {'is': 'are', 'has': 'have', 'waits': 'wait'}[verb]} {rest}"
+
+
+def _own(kind: type[Load]) -> type[Load]:
+    """Return which of ours a system was made of."""
+    return FailingLoad if issubclass(kind, FailingLoad) else Load
+
+
+def _changes_work(kind: type[Load]) -> bool:
+    """Return whether a system changes how a rank comes to the exchange."""
+    ours = _own(kind)
+    return (kind().symbols(State).keys() != ours().symbols(State).keys()
+            or [act.name for act in kind.actions()] != [act.name for act in ours.actions()]
+            or any(getattr(kind, name) is not getattr(ours, name) for name in _WORK))
+
+
+def _helps(event: Seen | Condition, name: str, picks: tuple[Any, ...], state: Point) -> bool:
+    """Return whether an unrecorded step can help: what nobody recorded a rank does just before it needs it.
+
+    A chunk that comes, and a look, only bring their own rank on to its exchange, and forbid nothing that could come
+    between.
+    """
+    if name not in ("arrive", "look"):
+        return True
+    [rank, *chunk] = picks
+    needed = isinstance(event, Seen) and event.action in ("look", "enter_exchange") and event.rank == rank
+    return needed and chunk in ([], [state["failure"][rank,]])
+
+
+def _events(kind: type[Load], *, ours: bool) -> Events:
+    """Return the events of a system that was made of ours: its own besides, with their picks and its own states."""
+    if ours:
+        return LOAD
+    system, base = kind(), _own(kind)
+    states = tuple(name for name, symbol in system.symbols(State).items()
+                   if list(symbol.arguments) in ([], [Rank]) and name not in base().symbols(State))
+    rigid = tuple(name for name in system.symbols(Rigid) if name not in Load().symbols(Rigid))
+    begin = LOAD[BEGIN]
+    found = {BEGIN: replace(begin, may=(*begin.may, *rigid, *states))}
+    for act in kind.actions():
+        known = LOAD.get(act.name)
+        if known is None:
+            found[act.name] = Event((getattr(kind, act.method).__doc__ or "").strip(), (), (*act.picks, *states))
+        elif "broadcast" in act.name and kind.collectives is not Load.collectives:
+            found[act.name] = replace(known, may=states)
+        else:
+            found[act.name] = replace(known, may=(*known.may, *states))
+    return found
