@@ -33,7 +33,7 @@ class Requests(Flow):
     def __init__(self, relay: Relay, client: Port, server: Port, *, careful: bool) -> None:
         """With care, a request is known by command and key before any of it is passed on."""
         super().__init__(relay.pump, client, server, relay.stock, Scanner(keep_words=True))
-        self._relay, self._careful = relay, careful
+        self._relay, self._careful, self.quick = relay, careful, not careful
 
     def cut(self, data: memoryview) -> list[Segment]:
         """Cut at each line end too, where care is taken."""

@@ -16,6 +16,8 @@ from kvproof.faults.scanner import Scanner
 from kvproof.faults.stock import BUFFER, Pipe, Stock
 from kvproof.models.resp import Frame, Malformed
 
+SMALL = 4096
+"""Bytes up to which what came may be a frame by itself, to be looked at in one."""
 SPLICED = 64 * 1024
 """Bytes of a payload from which on they are moved within the kernel, and not through a buffer."""
 _MOVE = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
@@ -60,7 +62,8 @@ class Flow:
     """One direction of one connection.
 
     delivered: bytes that the sink has taken; whole: those of them that were in frames that it has whole. ended: the
-    source has. discards: what comes is read, and passed on to nobody.
+    source has. quick: a small frame that comes by itself needs no care. discards: what comes is read, and passed on
+    to nobody.
 
     A flow is with the pump, which passes on what comes in the step in which it comes, until a frame begins that is
     struck (`begins` says so), the source ends or something fails. Then it is with its task (`run`), which does what
@@ -73,6 +76,7 @@ class Flow:
         self.segments: deque[Segment] = deque()
         self.ended = False
         self.discards = False
+        self.quick = True
         self.delivered = 0
         self.whole = 0
         self.last: Frame | None = None
@@ -134,9 +138,11 @@ class Flow:
                 return False
             await trio.lowlevel.wait_readable(self.source.socket.fileno())
             self._give_back()
-            self._read()
+            size = self._receive()
             if self._failure is not None:
                 raise self._failure
+            if size and self._buffer is not None:
+                self.segments.extend(self.cut(self._buffer[:size]))
         return True
 
     async def put(self, data: bytes | memoryview) -> None:
@@ -203,9 +209,6 @@ class Flow:
             frames = self.scanner.feed(data)
         except Malformed as error:
             frames, reason = error.frames, str(error)
-        if len(frames) == 1 and frames[0].end - origin == len(data) and not reason:
-            self.came(frames[0])
-            return [Segment(data, not inside, frames[0])]
         segments, at = [], 0
         for frame in frames:
             end = frame.end - origin
@@ -239,32 +242,64 @@ class Flow:
         if self.scanner.skippable >= SPLICED and self._reading and not self.discards:
             self._splice()
             return
-        self._read()
+        size = self._receive()
+        if size and self._buffer is not None:
+            if size <= SMALL and self.quick and self._reading and not self.discards:
+                raw = bytes(self._buffer[:size])
+                frame = self.scanner.whole(raw)
+                if frame is not None:
+                    self._pass_one(raw, frame)
+                    return
+            self.segments.extend(self.cut(self._buffer[:size]))
         if self.ended or self._failure is not None:
             self._stop()
         elif self.segments:
             if self._struck():
                 self._stop()
-            elif len(self.segments) > 1 or self.discards or not self._sent():
+            else:
                 self._send()
 
-    def _read(self) -> None:
+    def _pass_one(self, raw: bytes, frame: Frame) -> None:
+        """Pass on a frame that came by itself."""
+        self.came(frame)
+        segment = Segment(memoryview(raw), True, frame, told=True)
+        if self.begins(segment):
+            self.segments.append(segment)
+            self._stop()
+            return
+        self._give_back()
+        try:
+            sent = self.sink.socket.send(raw)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            self._failed(error)
+            return
+        self.delivered += sent
+        if sent == len(raw):
+            self.whole = self.delivered
+            self.passed(frame)
+        else:
+            self._marks.append((self.delivered + len(raw) - sent, frame))
+            self._unsent = memoryview(raw)[sent:]
+            self._writable()
+
+    def _receive(self) -> int:
+        """Receive into a buffer; return how many bytes, 0 when there are none, or no more, or something failed."""
         buffer = self._stock.take_buffer()
         try:
             size = self.source.socket.recv_into(buffer)
         except BlockingIOError:
-            self._stock.give_buffer(buffer)
-            return
+            size = 0
         except OSError as error:
+            size, self._failure = 0, error
+        else:
+            self.ended = not size
+        if size:
+            self._buffer = buffer
+        else:
             self._stock.give_buffer(buffer)
-            self._failure = error
-            return
-        if size == 0:
-            self._stock.give_buffer(buffer)
-            self.ended = True
-            return
-        self._buffer = buffer
-        self.segments.extend(self.cut(buffer[:size]))
+        return size
 
     def _struck(self) -> bool:
         """Tell of every frame that begins at hand; return whether one of them is for the task."""
@@ -275,34 +310,10 @@ class Flow:
                 found |= self.begins(segment)
         return found
 
-    def _sent(self) -> bool:
-        """Pass the one frame that is at hand whole on at once; False when it is none, or cannot be sent at once."""
-        segment = self.segments[0]
-        frame, size = segment.frame, len(segment.data)
-        if frame is None or size > SPLICED:
-            return False
-        try:
-            sent = self.sink.socket.send(segment.data)
-        except OSError:
-            return False
-        if sent < size:
-            segment.data = segment.data[sent:]
-            self.delivered += sent
-            return False
-        self.delivered += size
-        self.whole = self.delivered
-        self.segments.clear()
-        self.passed(frame)
-        self._give_back()
-        return True
-
     def _send(self) -> None:
         """Pass all segments at hand on as they are."""
         total = self.delivered
-        # They lie in one buffer, one after the other.
         assert self._buffer is not None
-        size = sum(len(segment.data) for segment in self.segments)
-        whole = self.segments[0].data if len(self.segments) == 1 else self._buffer[:size]
         for segment in self.segments:
             if segment.reason:
                 self._marks.append((total, segment))
@@ -313,7 +324,8 @@ class Flow:
         if self.discards:
             self.delivered = total
         else:
-            self._unsent = whole
+            # They lie in one buffer, one after the other.
+            self._unsent = self._buffer[: total - self.delivered]
         self._writable()
 
     def _writable(self) -> None:

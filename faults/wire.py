@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from kvproof.errors import UsageError
@@ -73,7 +74,7 @@ class WireEvent(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return the event as a JSON object; `head` is text with one character a byte."""
-        return {**self._asdict(), "head": self.head.decode("latin-1")}
+        return {**self._asdict(), "head": self.head.decode("latin-1"), "seconds": round(self.seconds, 6)}
 
     @classmethod
     def from_json(cls, entry: dict[str, Any]) -> WireEvent:
@@ -101,7 +102,7 @@ class WireLog:
 
     def __init__(self, clock: Callable[[], float], limit: int = LIMIT) -> None:
         """Begin now; `clock` gives seconds."""
-        self.events: deque[WireEvent] = deque(maxlen=limit)
+        self._events: deque[tuple[Any, ...]] = deque(maxlen=limit)
         self._clock = clock
         self._opened = clock()
         self._next = 0
@@ -111,13 +112,18 @@ class WireLog:
              head: bytes = b"", null: bool = False, did: str = "", by: str = "", fault: int | None = None,
              detail: str = "") -> None:
         """Keep an event, with its number and time, and show it to those who watch."""
-        event = WireEvent(connection, direction, command, key, size, head, null, did, by, fault, detail, self._next,
-                          round(self._clock() - self._opened, 6))
+        event = (connection, direction, command, key, size, head, null, did, by, fault, detail, self._next,
+                 self._clock() - self._opened)
         self._next += 1
-        self.events.append(event)
+        self._events.append(event)
         if self._watchers:
             for watcher in tuple(self._watchers):
-                watcher(event)
+                watcher(WireEvent(*event))
+
+    def since(self, sequence: int = 0) -> list[WireEvent]:
+        """Return the events that are kept, from this number on."""
+        first = self._next - len(self._events)
+        return [WireEvent(*event) for event in islice(self._events, max(0, sequence - first), None)]
 
     @contextmanager
     def watched(self, watcher: Callable[[WireEvent], None]) -> Iterator[None]:
@@ -130,6 +136,6 @@ class WireLog:
 
     def summary(self, last: int = 8) -> str:
         """Say what was seen: the last events, and how many there were before them."""
-        shown = [str(event) for event in self.events][-last:]
+        shown = [str(event) for event in self.since(self._next - last)]
         before = self._next - len(shown)
         return "; ".join(([f"{before} earlier events"] if before else []) + shown) or "nothing"

@@ -40,6 +40,32 @@ def test_it_says_what_the_model_says(raw: bytes, data: st.DataObject, bounded: b
     assert said(Scanner(**limits), parts) == said(FrameScanner(**limits), parts), f"{parts!r:.300}"
 
 
+PLAIN = st.one_of(
+    st.lists(st.binary(max_size=12), min_size=1, max_size=4).map(lambda words: encode_command(*words)),
+    st.binary(max_size=80).map(lambda value: b"$%d\r\n%b\r\n" % (len(value), value)),
+    st.sampled_from([b"+OK\r\n", b"-ERR\r\n", b"+\r\n", b"+a\rb\r\n", b"*0\r\n", b"$-1\r\n", b"$\r\n\r\n",
+                     b"$+0\r\n\r\n", b"*1\r\n:5\r\n", b"*01\r\n$1\r\na\r\n", b"*-1\r\n", b"*1\r\n$-1\r\n", b":1\r\n"]))
+
+
+@given(st.one_of(PLAIN, streams().map(lambda s: b"".join(r.raw for r in s)), malformed(), REQUESTS).filter(len),
+       st.booleans(), st.booleans())
+def test_what_is_taken_in_one_is_what_the_model_takes(raw: bytes, bounded: bool, keep: bool) -> None:
+    limits: dict[str, Any] = {**(LIMITS if bounded else {}), "keep_words": keep}
+    scanner, model = Scanner(**limits), FrameScanner(**limits)
+    frame = scanner.whole(raw)
+    if frame is None:
+        assert (scanner.offset, scanner.inside) == (0, False)
+    else:
+        assert [frame] == model.feed(raw)
+        assert (scanner.offset, scanner.inside) == (model.offset, model.inside)
+
+
+def test_plain_frames_are_taken_in_one() -> None:
+    assert Scanner(keep_words=True).whole(encode_command("GET", "k")) is not None
+    for raw in (b"$3\r\nabc\r\n", b"$0\r\n\r\n", b"+OK\r\n", b"-ERR no\r\n"):
+        assert Scanner().whole(raw) is not None, raw
+
+
 @given(REQUESTS, st.data())
 def test_what_may_be_skipped_need_not_be_fed(raw: bytes, data: st.DataObject) -> None:
     fed, skipped = FrameScanner(keep_words=True), Scanner(keep_words=True)
