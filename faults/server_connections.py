@@ -9,7 +9,16 @@ from typing import ClassVar, Literal
 
 from kvproof.errors import UsageError
 from kvproof.faults.raw_resp import RawResp
-from kvproof.faults.server_fault import DEADLINE, Report, ServerFault, configure, in_words, number, second_channel
+from kvproof.faults.server_fault import (
+    DEADLINE,
+    Report,
+    ServerFault,
+    configure,
+    in_words,
+    number,
+    running,
+    second_channel,
+)
 from kvproof.faults.servers import Server
 from kvproof.models.resp import SimpleString
 
@@ -49,7 +58,9 @@ class PasswordChanged(ServerFault):
                 report.did += kicked.did
             yield report
         finally:
-            self._change(server, old)
+            if running(server):
+                self._change(server, old)
+            server.password = old
 
     @staticmethod
     def _change(server: Server, password: str | None) -> None:
@@ -104,7 +115,10 @@ class Kicked(ServerFault):
                 killed = raw.command("CLIENT", "KILL", "ID", identity) == 1
                 report.count += killed
                 of = f" of {listed[identity].address}" if identity in listed else ""
-                report.did.append(f"closed connection {identity}{of}" if killed else f"{identity} is not connected")
+                if killed:
+                    report.did.append(f"closed connection {identity}{of}")
+                else:
+                    report.missed.append(f"connection {identity} was not there")
         yield report
 
 
@@ -152,7 +166,7 @@ class Paused(ServerFault):
             _past_monitored(raw, "CLIENT", "UNPAUSE")
             return
         # Our connection was closed, perhaps by another fault; this one may have to wait, but not beyond `at_most`.
-        if server.process is not None and server.process.alive:
+        if running(server):
             with second_channel(server, self.at_most + DEADLINE) as another:
                 another.command("CLIENT", "UNPAUSE")
 

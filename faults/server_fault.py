@@ -35,11 +35,13 @@ class Unsupported(KvproofError):
 class Report:
     """What a fault has done so far.
 
-    did: in words, one line each, in order; empty while nothing was done. count: how many keys or connections are gone.
+    did: in words, one line each, in order; empty while nothing was done. missed: the same for what could not be done,
+    because the key or connection was not there. count: how many keys or connections are gone.
     """
 
     fault: str
     did: list[str] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
     count: int = 0
 
     @property
@@ -76,9 +78,14 @@ class ServerFault:
                    self.elsewhere or "it cannot do that")
             raise Unsupported(f"{self.kind} is unsupported on {server.description or server.kind}: {why}; "
                               f"use --server {' or '.join(sorted(self.servers))}")
-        if server.process is None or not server.process.alive:
+        if not running(server):
             raise UsageError(f"{self.kind}: the server on port {server.port} is not running; start it first")
         return Report(self.kind)
+
+
+def running(server: Server) -> bool:
+    """Whether the server is a process of ours that has not ended; where it has, there is nothing to be undone."""
+    return server.process is not None and server.process.alive
 
 
 @contextmanager

@@ -11,7 +11,16 @@ from typing import ClassVar
 
 from kvproof.errors import UsageError
 from kvproof.faults.raw_resp import RawResp
-from kvproof.faults.server_fault import Report, ServerFault, configure, number, second_channel, setting, wait_until
+from kvproof.faults.server_fault import (
+    Report,
+    ServerFault,
+    configure,
+    number,
+    running,
+    second_channel,
+    setting,
+    wait_until,
+)
 from kvproof.faults.servers import Server
 
 Key = str | bytes
@@ -38,13 +47,16 @@ class Evicted(ServerFault):
 
     @contextmanager
     def on(self, server: Server) -> Iterator[Report]:
-        """Strike for good; the report names the keys, and which of them had not been there."""
+        """Strike for good; the report says which of the keys had not been there."""
         report = self.begin(server)
         with second_channel(server) as raw:
             for key in self.keys:
                 there = raw.command("DEL", key) == 1
                 report.count += there
-                report.did.append(f"{key!r}: " + ("deleted" if there else "was not there before"))
+                if there:
+                    report.did.append(f"deleted {key!r}")
+                else:
+                    report.missed.append(f"{key!r} was not there")
         yield report
 
 
@@ -110,11 +122,13 @@ class OutOfMemory(ServerFault):
                 report.did.append(f"evicted {report.count} keys under {self.policy} at {self.limit} bytes")
                 gone.update(key for key in there if raw.command("EXISTS", key) == 0)
             for key in self.keys:
-                is_now = "evicted" if key in gone else "still there" if key in there else "was not there before"
-                report.did.append(f"{key!r}: {is_now}")
+                if key in gone:
+                    report.did.append(f"evicted {key!r}")
+                else:
+                    report.missed.append(f"{key!r} " + ("is still there" if key in there else "was not there"))
             yield report
         finally:
-            if server.process is not None and server.process.alive:
+            if running(server):
                 with second_channel(server) as raw:
                     configure(raw, old)
                     for key in given:

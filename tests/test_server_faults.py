@@ -124,6 +124,15 @@ def test_with_its_data_is_with_every_write_that_was_acknowledged(disturbed: Serv
     assert not lost, f"of {len(acknowledged)} acknowledged writes {lost} are gone"
 
 
+def test_a_server_with_its_data_is_back_once_it_has_loaded_them() -> None:
+    slowly = {"key-load-delay": "2000", "loading-process-events-interval-bytes": "1024"}
+    with servers.valkey(settings=slowly) as server, Felt("bare", server) as client:
+        fill(server, *(f"k{number}" for number in range(300)), size=100)
+        Killed(with_data=True).strike(server)
+        assert client.get("k299") == "hit"
+        assert server.log().count("DB loaded from disk") == 1
+
+
 def test_a_server_that_is_killed_keeps_its_password_and_its_port() -> None:
     with servers.valkey(password="of old") as server:
         with Killed(with_data=True).on(server):
@@ -177,6 +186,15 @@ def test_a_server_that_was_stopped_can_be_ended() -> None:
     assert end.signal == signal.SIGKILL
 
 
+@pytest.mark.parametrize("fault", [PasswordChanged(), Paused(), OutOfMemory()], ids=lambda fault: fault.kind)
+def test_where_the_server_has_ended_there_is_nothing_to_undo(fault: ServerFault) -> None:
+    with servers.valkey(password="of old") as server:
+        assert server.process is not None
+        with fault.on(server):
+            server.process.close()
+        assert server.password == "of old"
+
+
 def test_subsets_come_smallest_first_in_a_fixed_order() -> None:
     assert list(server_faults.subsets(["a", "b", "c"])) == [
         ("a",), ("b",), ("c",), ("a", "b"), ("a", "c"), ("b", "c"), ("a", "b", "c")]
@@ -194,7 +212,8 @@ def test_each_subset_of_an_objects_keys_is_evicted_between_two_commands(disturbe
             assert [client.get(key) for key in keys] == ["nil" if key in gone else "hit" for key in keys]
             assert client.get("another") == "hit"
         assert report.count == len(gone)
-        assert report.did == [*(f"{key!r}: deleted" for key in gone), "'absent': was not there before"]
+        assert report.did == [f"deleted {key!r}" for key in gone]
+        assert report.missed == ["'absent' was not there"]
 
 
 def test_an_eviction_between_two_commands_of_one_call_that_does_not_return_in_between(disturbed: Server) -> None:
@@ -225,7 +244,8 @@ def test_chosen_keys_are_evicted_for_want_of_memory(disturbed: Server, felt: Fel
         assert felt.get("k2") == "nil"
         assert felt.set("k2", b"v") == "OOM"
     assert report.count == 2
-    assert report.did[1:] == ["'k2': evicted", "'k5': evicted", "'absent': was not there before"]
+    assert report.did[1:] == ["evicted 'k2'", "evicted 'k5'"]
+    assert report.missed == ["'absent' was not there"]
     assert felt.set("k2", b"v") == "ok"
     with disturbed.connect() as raw:
         assert raw.command("CONFIG", "GET", "maxmemory") == (b"maxmemory", b"0")
@@ -253,7 +273,7 @@ def test_keys_that_an_out_of_memory_fault_left_have_no_expiry_of_its_making(dist
     fill(disturbed, "k")
     limit = server_faults.used_memory(disturbed) + 10_000_000
     report = OutOfMemory("volatile-lru", limit=limit, keys=("k",)).strike(disturbed)
-    assert report.did[1:] == ["'k': still there"]
+    assert report.missed == ["'k' is still there"]
     with disturbed.connect() as raw:
         assert raw.command("TTL", "k") == -1
 
@@ -307,7 +327,7 @@ def test_only_the_connection_that_is_named_is_kicked(disturbed: Server, felt: Fe
         assert isinstance(identity, int)
         assert listed[identity] == "{}:{}".format(*one._socket.getsockname())
         report = Kicked(ids=(identity, 10**9)).strike(disturbed)
-        assert report.did == [f"closed connection {identity}", f"{10**9} is not connected"]
+        assert (report.did, report.missed) == ([f"closed connection {identity}"], [f"connection {10**9} was not there"])
         with pytest.raises((EOFError, OSError)):
             one.command("PING")
         assert two.get("k") == b"v"
@@ -337,10 +357,10 @@ def test_a_pause_ends_by_itself(disturbed: Server) -> None:
         assert time.monotonic() - began > 0.05
 
 
-@pytest.mark.parametrize("mode", ["ALL", "WRITE"])
-def test_a_pause_is_undone_though_its_own_connection_was_closed(disturbed: Server, mode: Any) -> None:
+@pytest.mark.parametrize(("mode", "at_most"), [("ALL", 0.5), ("WRITE", 60.0)])
+def test_a_pause_is_undone_though_its_own_connection_was_closed(disturbed: Server, mode: Any, at_most: float) -> None:
     with disturbed.connect() as killer:
-        with Paused(mode, at_most=0.5).on(disturbed):
+        with Paused(mode, at_most).on(disturbed):
             killer.command("CLIENT", "KILL", "TYPE", "normal")
         assert killer.command("SET", "k", "w") is not None
 
@@ -391,6 +411,12 @@ def test_nothing_is_waited_for_without_a_deadline(disturbed: Server, monkeypatch
         Evicted(("k",)).strike(disturbed)
 
 
+def test_what_does_nothing_has_not_struck(disturbed: Server) -> None:
+    fill(disturbed)
+    for fault in (Evicted(("absent",)), Kicked(ids=(10**9,)), Kicked()):
+        assert not fault.strike(disturbed).struck, fault
+
+
 def test_a_fault_leaves_the_callers_own_errors_alone(disturbed: Server) -> None:
     for fault in every():
         with pytest.raises(ConnectionResetError, match="of the caller"), fault.on(disturbed):
@@ -417,7 +443,7 @@ def test_fakeredis_is_disturbed_where_it_can_be() -> None:
         for fault in every():
             fill(fake, "k")
             if "fakeredis" in fault.servers:
-                assert fault.strike(fake).struck
+                assert fault.strike(fake).struck, f"{fault.kind} did nothing to fakeredis"
             else:
                 assert fault.elsewhere, f"{fault.kind} says nothing about fakeredis"
                 with pytest.raises(Unsupported, match=fault.elsewhere):
