@@ -130,3 +130,15 @@ def _valkey(server: Server, password: str | None, patience: float) -> Any:
 
 
 Felt.kinds = {"redis-py": _redis, "valkey-py": _valkey, "bare": Bare}
+
+
+def present(server: Server, *keys: str) -> set[str]:
+    with server.connect() as raw:
+        return {key for key in keys if raw.get(key) is not None}
+
+
+def fill(server: Server, *keys: str, size: int = 1) -> None:
+    with server.connect() as raw:
+        raw.command("FLUSHALL")
+        for key in keys:
+            raw.command("SET", key, b"v" * size)

@@ -1,4 +1,4 @@
-"""A seeded asyncio loop: planted races are found and found again, right programs pass, hours pass at once."""
+"""A seeded asyncio loop: what it shuffles and what not, how its time passes, what it waits for."""
 
 from __future__ import annotations
 
@@ -7,176 +7,17 @@ import contextlib
 import contextvars
 import os
 import socket
-import subprocess
-import sys
 import threading
 import time
-import zlib
-from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
 
 import pytest
 import redis.asyncio
 
-from kvproof.errors import UsageError
 from kvproof.faults.seeded_choices import Choices
-from kvproof.faults.seeded_loop import NotReplayed, SeededLoop, Stuck, explore, run
-from kvproof.faults.seeded_ready import ReadyQueue
+from kvproof.faults.seeded_loop import SeededLoop, Stuck, explore, run
 from kvproof.faults.servers import Server
-
-PLAIN = """
-from tests import test_seeded_loop as t
-from kvproof.faults.seeded_loop import run
-failures = [t.explore(each) for each in (t.check_then_act, t.lost_cancellation, t.closed_while_opening)]
-assert all(failures), failures
-print([failure.token for failure in failures])
-"""
-
-
-async def check_then_act() -> None:
-    """Two tasks look for a connection, and who finds none opens one; the second look comes before the first opening."""
-    opened: list[str] = []
-
-    async def user(name: str) -> None:
-        if not opened:
-            if name == "b":
-                await asyncio.sleep(0)      # what b does in between is longer
-            opened.append(name)
-
-    await asyncio.gather(user("a"), user("b"))
-    assert len(opened) == 1, f"opened twice: {opened}"
-
-
-async def lost_cancellation() -> None:
-    """A wait that takes a cancellation for the end of what it waits for, when that has just ended."""
-    done = asyncio.get_running_loop().create_future()
-
-    async def worker() -> None:
-        try:
-            await done
-        except asyncio.CancelledError:
-            if done.cancelled():
-                raise
-        await asyncio.Event().wait()
-
-    async def cancel() -> None:
-        working.cancel()
-
-    async def finish() -> None:
-        if not done.done():
-            done.set_result(None)
-
-    working = asyncio.create_task(worker())
-    await asyncio.sleep(0.1)
-    await asyncio.gather(cancel(), finish())
-    ended, _ = await asyncio.wait([working], timeout=5.0)
-    assert len(ended) == 1, "the cancellation was lost"
-
-
-async def lost_in_wait_for() -> None:
-    """The same in asyncio itself: before Python 3.12 wait_for swallows a cancellation that meets the end."""
-    done = asyncio.get_running_loop().create_future()
-
-    async def worker() -> None:
-        await asyncio.wait_for(done, 1.0)
-        await asyncio.Event().wait()
-
-    async def finish() -> None:
-        for _ in range(2):
-            await asyncio.sleep(0)
-        if not done.done():
-            done.set_result(None)
-
-    async def cancel() -> None:
-        working.cancel()
-
-    working = asyncio.create_task(worker())
-    await asyncio.sleep(0.1)
-    await asyncio.gather(cancel(), finish())
-    ended, _ = await asyncio.wait([working], timeout=5.0)
-    assert len(ended) == 1, "the cancellation was lost"
-
-
-async def closed_while_opening() -> None:
-    """A client is closed while a task opens it; the connection is then nobody's."""
-    state = {"closed": False, "leaked": False}
-
-    async def opening() -> None:
-        if state["closed"]:
-            return
-        await asyncio.sleep(0)
-        if state["closed"]:
-            state["leaked"] = True
-
-    async def closing() -> None:
-        state["closed"] = True
-
-    await asyncio.gather(closing(), opening())
-    assert not state["leaked"], "opened after close"
-
-
-async def right() -> int:
-    """The same with what is missing above: a lock, a condition, a queue, a timeout and a group."""
-    lock, opened, queue = asyncio.Lock(), [], asyncio.Queue[int](1)
-
-    async def user(name: str) -> None:
-        async with lock:
-            if not opened:
-                await asyncio.sleep(0.01)
-                opened.append(name)
-
-    async def produce() -> None:
-        for number in range(5):
-            await queue.put(number)
-
-    async def consume() -> int:
-        return sum([await queue.get() for _ in range(5)])
-
-    async with asyncio.TaskGroup() as group:
-        for name in "abc":
-            group.create_task(user(name))
-        group.create_task(produce())
-        total = group.create_task(consume())
-    assert len(opened) == 1
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(5.0):
-            await asyncio.wait_for(asyncio.Event().wait(), 7200.0)
-    return total.result()
-
-
-RACES = [check_then_act, lost_cancellation, closed_while_opening]
-
-
-@pytest.mark.parametrize("race", RACES)
-def test_a_planted_race_is_found_and_replays_20_of_20(race: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(race())                     # in asyncio's own order it does not show
-    failure = explore(race, seeds=range(100))
-    assert failure is not None, f"{race.__name__} passed 100 seeds"
-    assert isinstance(failure.error, AssertionError), failure
-    assert any(failure.token in note for note in failure.error.__notes__)
-    for _ in range(20):
-        with pytest.raises(AssertionError) as caught:
-            run(race, token=failure.token)
-        assert str(caught.value) == str(failure.error)
-    with pytest.raises(AssertionError):
-        run(race, seed=failure.seed)
-
-
-def test_the_cancellation_that_wait_for_loses_is_found_where_it_is_lost() -> None:
-    failure = explore(lost_in_wait_for)
-    if sys.version_info >= (3, 12):
-        assert failure is None, f"wait_for loses a cancellation in {sys.version}: {failure}"
-    else:
-        assert failure is not None, "not found in 100 seeds"
-        assert "the cancellation was lost" in str(failure.error)
-        asyncio.run(lost_in_wait_for())
-
-
-@pytest.mark.parametrize("rounds", [False, True])
-def test_a_right_program_passes_every_seed(rounds: bool) -> None:
-    assert explore(right, seeds=range(200), rounds=rounds) is None
-    assert run(right, seed=3, rounds=rounds) == 10
+from tests.races import check_then_act, right
 
 
 def test_hours_pass_in_milliseconds() -> None:
@@ -408,83 +249,6 @@ def test_redis_py_on_a_real_valkey(server: Server) -> None:
     assert explore(main, seeds=range(5)) is None
 
 
-def test_what_another_thread_queues_is_a_lane_of_its_own_from_the_next_look_on() -> None:
-    queue = ReadyQueue(Choices(0), lane=lambda handle: "mine", step=lambda: None)
-    handle: Any = object()
-    thread = threading.Thread(target=queue.append, args=(handle,))
-    thread.start()
-    thread.join()
-    assert len(queue) == 1
-    assert queue.popleft() is handle
-    assert queue.running == ("thread", thread.ident)
-    assert len(queue) == 0
-
-
-def test_other_choices_have_another_token() -> None:
-    one, two = Choices(0), Choices(0)
-    one.take(2)
-    two.take(3)
-    assert one.token != two.token
-    assert Choices.replay(one.token).seed == 0
-
-
-def test_a_token_is_short_and_names_its_run_only() -> None:
-    failure = explore(check_then_act)
-    assert failure is not None
-    assert len(failure.token) < 80
-    assert failure.token.isprintable()
-    with pytest.raises(NotReplayed, match="went another way"):
-        run(right, token=failure.token)
-
-
-def tokens() -> list[tuple[str, str]]:
-    choices = Choices(17)
-    choices.take(3)
-    token = choices.token
-    other = token.replace("kvloop1", "kvloop2").rpartition("-")[0]
-    python = token.replace(f"-3.{sys.version_info.minor}-", "-3.10-").rpartition("-")[0]
-    return [
-        ("", "not a whole replay token"),
-        ("17", "not a whole replay token"),
-        (token[:-1], "not a whole replay token"),
-        (token.replace("-17-", "-18-"), "not a whole replay token"),
-        (checked(other), "another version of kvproof"),
-        (checked(python), "a token of Python 3.10"),
-    ]
-
-
-def checked(body: str) -> str:
-    return f"{body}-{zlib.crc32(body.encode()):08x}"
-
-
-@pytest.mark.parametrize(("token", "said"), tokens())
-def test_a_wrong_token_is_one_clear_line(token: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said) as caught:
-        run(right, token=token)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        (lambda: run(right, seed=-1), "integer from 0 on"),
-        (lambda: run(right, seed=1, token=Choices(1).token), "not both"),
-        (lambda: explore(None), "function that makes a coroutine"),  # type: ignore[arg-type]
-    ],
-)
-def test_a_wrong_call_is_refused(wrong: Callable[[], object], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        wrong()
-
-
-def test_a_loop_in_a_loop_is_refused() -> None:
-    async def outer() -> None:
-        run(right)
-
-    with pytest.raises(UsageError, match="inside another event loop"):
-        asyncio.run(outer())
-
-
 def test_a_run_leaves_no_descriptor_and_no_thread() -> None:
     run(right)
     before = len(os.listdir("/proc/self/fd")), threading.active_count()
@@ -492,13 +256,3 @@ def test_a_run_leaves_no_descriptor_and_no_thread() -> None:
         run(right, seed=seed)
         explore(check_then_act)
     assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
-
-
-def test_the_same_choices_in_another_process() -> None:
-    done = [
-        subprocess.run([sys.executable, "-c", PLAIN], capture_output=True, text=True, timeout=60, check=False,
-                       env={**os.environ, "PYTHONHASHSEED": str(number)})
-        for number in (1, 2)
-    ]
-    assert done[0].returncode == 0, done[0].stderr
-    assert done[0].stdout == done[1].stdout
