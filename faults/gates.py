@@ -7,6 +7,7 @@ where the code looks up a dependency. `kvproof.faults.gate_search` finds the pla
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import re
 import sys
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any, Protocol, cast
 
 from kvproof.errors import KvproofError
@@ -97,13 +98,22 @@ def pause_before(line: Line, wait: Callable[[], object]) -> Iterator[Pause]:
 
 @contextmanager
 def substitute(owner: object, attribute: str, replacement: object) -> Iterator[None]:
-    """Let `owner.attribute` be `replacement` for the length of the context."""
-    original = getattr(owner, attribute)
+    """Let `owner.attribute` be `replacement` for the length of the context, and then exactly what it was.
+
+    What `owner` had only inherited is not its own afterwards. A module may also get a name of its own for a builtin.
+    """
+    own = getattr(owner, "__dict__", {})
+    builtin = isinstance(owner, ModuleType) and not hasattr(owner, attribute) and hasattr(builtins, attribute)
+    original = own[attribute] if attribute in own else None if builtin else getattr(owner, attribute)
+    inherited = attribute not in own and not hasattr(inspect.getattr_static(owner, attribute, None), "__set__")
     setattr(owner, attribute, replacement)
     try:
         yield
     finally:
-        setattr(owner, attribute, original)
+        if inherited:
+            delattr(owner, attribute)
+        else:
+            setattr(owner, attribute, original)
 
 
 class _Wrapped:

@@ -143,7 +143,10 @@ def test_a_server_that_dies_in_the_middle_of_a_reply_is_logged() -> None:
 
 
 def test_a_killed_server_is_logged_and_another_may_take_its_place() -> None:
-    with servers.valkey() as mortal, faults.proxy(mortal.address) as endpoint, bare(endpoint) as connection:
+    with contextlib.ExitStack() as stack, contextlib.ExitStack() as life:
+        mortal = life.enter_context(servers.valkey())
+        endpoint = stack.enter_context(faults.proxy(mortal.address))
+        connection = stack.enter_context(bare(endpoint))
         connection.sendall(b"*1\r\n$4\r\nPING\r\n")
         read(connection, 7)
         assert mortal.process is not None
@@ -153,6 +156,7 @@ def test_a_killed_server_is_logged_and_another_may_take_its_place() -> None:
         with pytest.raises(ConnectionResetError), bare(endpoint) as late:
             late.recv(1)
         assert "no connection to 127.0.0.1" in endpoint.wait("close", 2).detail
+        life.close()  # As long as the server is ours, its port is held for it.
         with socket.create_server(mortal.address) as upstream:
             _still_works(endpoint, upstream)
 
