@@ -69,8 +69,6 @@ class _Index:
 
     def due(self, connection: int, command: str, key: str) -> list[Due]:
         """Count a match; return what strikes, in the order of the schedule."""
-        if self.empty:
-            return []
         found = []
         for name in (command, ANY) if command not in (ANY, ACCEPT) else (command,):
             bucket = self._buckets.get(name)
@@ -108,10 +106,11 @@ class Armed:
 
     def asked(self, connection: int, command: str, key: str) -> list[Due]:
         """Count a request, or the accepting of a connection; return the faults that strike it or its reply."""
-        for pattern, event in self._awaited:
-            if pattern.matches(command, key):
-                event.set()
-        return self._by_request.due(connection, command, key)
+        if self._awaited:
+            for pattern, event in self._awaited:
+                if pattern.matches(command, key):
+                    event.set()
+        return [] if self._by_request.empty else self._by_request.due(connection, command, key)
 
     def answered(self, connection: int, command: str, key: str, kind: str) -> list[Due]:
         """Count a reply by its kind; return the faults that strike it."""

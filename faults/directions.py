@@ -76,12 +76,22 @@ class Requests(Flow):
             async for _ in source:
                 pass
         if self.last is not None:
-            self._relay.request(self.last, asked)
+            self._relay.request(self.last.end - self.last.start, self.last.head, asked, null=self.last.null)
+
+    def pass_small(self, raw: bytes) -> bool:
+        """Log it and pass it on."""
+        words = None if self.discards else self.scanner.whole(raw)
+        if words is None:
+            return False
+        self._relay.request(len(raw), raw[:HEAD], self._relay.known(words))
+        self.send_small(raw)
+        return True
 
     def came(self, frame: Frame) -> None:
         """Log a request as it is read; with care it is the task that does so."""
         if not self._careful:
-            self._relay.request(frame, self._relay.known(frame.words))
+            asked = self._relay.known(frame.words)
+            self._relay.request(frame.end - frame.start, frame.head, asked, null=frame.null)
 
     def malformed(self, segment: Segment) -> None:
         """Log it."""
@@ -106,6 +116,7 @@ class Replies(Flow):
         """Nothing is owed yet."""
         super().__init__(relay.pump, server, client, relay.stock, Scanner())
         self._relay = relay
+        self.quick = not relay.armed.reads_kinds
         self._gathering = 0
         self._unlogged: list[Callable[[], None]] = []
 
@@ -117,6 +128,21 @@ class Replies(Flow):
         asked = segment.asked = relay.pending.popleft() if relay.pending else Asked()
         relay.answering.append(asked)
         return relay.armed.reads_kinds or any(due.fault.direction == "reply" for due in asked.due)
+
+    def pass_small(self, raw: bytes) -> bool:
+        """Pass it on, and log it, unless the request that it answers is struck."""
+        relay = self._relay
+        pending = relay.pending
+        if self.discards or relay.answering or not pending or pending[0].due or self.scanner.whole(raw) is None:
+            return False
+        asked = pending.popleft()
+        left = self.send_small(raw)
+        if left:
+            relay.answering.append(asked)
+            self.mark(Frame(self.scanner.offset - len(raw), self.scanner.offset, chr(raw[0]), raw[:HEAD], False), left)
+        else:
+            relay.reply(len(raw), raw[:HEAD], asked)
+        return True
 
     async def pass_on(self) -> None:
         """Take all that is at hand, and more while it is kept back."""
@@ -157,7 +183,7 @@ class Replies(Flow):
                 pass
         if self.last is not None:
             null = head in _NULLS
-            self._log(partial(self._relay.reply, size, head, push=push, null=null))
+            self._log(partial(self._answered, size, head, push=push, null=null))
 
     def gather_frames(self, frames: int) -> None:
         """Keep back this frame and those after it, until there are so many."""
@@ -182,7 +208,12 @@ class Replies(Flow):
 
     def passed(self, frame: Frame) -> None:
         """Log it."""
-        self._relay.reply(frame.end - frame.start, frame.head, push=frame.kind == ">", null=frame.null)
+        self._answered(frame.end - frame.start, frame.head, push=frame.kind == ">", null=frame.null)
+
+    def _answered(self, size: int, head: bytes, *, push: bool, null: bool) -> None:
+        answering = self._relay.answering
+        asked = Asked() if push or not answering else answering.popleft()
+        self._relay.reply(size, head, asked, push=push, null=null)
 
     def malformed(self, segment: Segment) -> None:
         """Log it."""

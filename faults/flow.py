@@ -17,7 +17,7 @@ from kvproof.faults.stock import BUFFER, Pipe, Stock
 from kvproof.models.resp import Frame, Malformed
 
 SMALL = 4096
-"""Bytes up to which what came may be a frame by itself, to be looked at in one."""
+"""Bytes up to which a piece may be a frame by itself, to be passed on at once."""
 SPLICED = 64 * 1024
 """Bytes of a payload from which on they are moved within the kernel, and not through a buffer."""
 _MOVE = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
@@ -84,6 +84,8 @@ class Flow:
         self._pump, self._stock = pump, stock
         self._reading = True
         self._failure: Exception | None = None
+        self._small = True
+        self._piece = memoryview(b"")
         self._buffer: memoryview | None = None
         self._unsent: memoryview | None = None
         self._marks: deque[tuple[int, Frame | Segment]] = deque()
@@ -138,11 +140,9 @@ class Flow:
                 return False
             await trio.lowlevel.wait_readable(self.source.socket.fileno())
             self._give_back()
-            size = self._receive()
+            self._receive()
             if self._failure is not None:
                 raise self._failure
-            if size and self._buffer is not None:
-                self.segments.extend(self.cut(self._buffer[:size]))
         return True
 
     async def put(self, data: bytes | memoryview) -> None:
@@ -215,7 +215,7 @@ class Flow:
             segments.append(Segment(data[at:end], not inside, frame))
             at, inside = end, False
         if reason:
-            self._reading = False
+            self._reading = self.quick = False
             segments.append(Segment(data[at:], raw=True, reason=reason))
         elif at < len(data):
             segments.append(Segment(data[at:], not inside))
@@ -239,18 +239,25 @@ class Flow:
         self._pump.give_way()
 
     def _readable(self) -> None:
-        if self.scanner.skippable >= SPLICED and self._reading and not self.discards:
+        if self._small and self.quick:
+            try:
+                raw = self.source.socket.recv(SMALL)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._failure = error
+                self._stop()
+                return
+            if raw and self.pass_small(raw):
+                return
+            self._small = len(raw) < SMALL
+            self.ended = not raw
+            self._take(memoryview(raw))
+        elif self.scanner.skippable >= SPLICED and self._reading and not self.discards:
             self._splice()
             return
-        size = self._receive()
-        if size and self._buffer is not None:
-            if size <= SMALL and self.quick and self._reading and not self.discards:
-                raw = bytes(self._buffer[:size])
-                frame = self.scanner.whole(raw)
-                if frame is not None:
-                    self._pass_one(raw, frame)
-                    return
-            self.segments.extend(self.cut(self._buffer[:size]))
+        else:
+            self._receive()
         if self.ended or self._failure is not None:
             self._stop()
         elif self.segments:
@@ -259,47 +266,57 @@ class Flow:
             else:
                 self._send()
 
-    def _pass_one(self, raw: bytes, frame: Frame) -> None:
-        """Pass on a frame that came by itself."""
-        self.came(frame)
-        segment = Segment(memoryview(raw), True, frame, told=True)
-        if self.begins(segment):
-            self.segments.append(segment)
-            self._stop()
-            return
-        self._give_back()
+    def pass_small(self, raw: bytes) -> bool:
+        """Pass on a piece that is one frame by itself, at once; False, and nothing done, when it needs more care."""
+        raise NotImplementedError
+
+    def send_small(self, raw: bytes) -> int:
+        """Send such a piece; return how much of it is still unsent, and is sent when that can be done."""
         try:
             sent = self.sink.socket.send(raw)
         except BlockingIOError:
             sent = 0
         except OSError as error:
             self._failed(error)
-            return
+            return len(raw)
         self.delivered += sent
-        if sent == len(raw):
-            self.whole = self.delivered
-            self.passed(frame)
-        else:
-            self._marks.append((self.delivered + len(raw) - sent, frame))
+        left = len(raw) - sent
+        if left:
             self._unsent = memoryview(raw)[sent:]
-            self._writable()
+            self.source.watch_read(None)
+            self.sink.watch_write(self._writable)
+        else:
+            self.whole = self.delivered
+        return left
 
-    def _receive(self) -> int:
-        """Receive into a buffer; return how many bytes, 0 when there are none, or no more, or something failed."""
+    def mark(self, frame: Frame, left: int) -> None:
+        """Tell of a frame once `left` bytes more have been delivered."""
+        self._marks.append((self.delivered + left, frame))
+
+    def _receive(self) -> None:
+        """Receive what is there, if there is something, into a buffer."""
         buffer = self._stock.take_buffer()
         try:
             size = self.source.socket.recv_into(buffer)
         except BlockingIOError:
-            size = 0
+            self._stock.give_buffer(buffer)
+            return
         except OSError as error:
-            size, self._failure = 0, error
-        else:
-            self.ended = not size
+            self._stock.give_buffer(buffer)
+            self._failure = error
+            return
+        self.ended = not size
+        self._small = size < SMALL
         if size:
             self._buffer = buffer
+            self._take(buffer[:size])
         else:
             self._stock.give_buffer(buffer)
-        return size
+
+    def _take(self, piece: memoryview) -> None:
+        if piece:
+            self._piece = piece
+            self.segments.extend(self.cut(piece))
 
     def _struck(self) -> bool:
         """Tell of every frame that begins at hand; return whether one of them is for the task."""
@@ -313,7 +330,6 @@ class Flow:
     def _send(self) -> None:
         """Pass all segments at hand on as they are."""
         total = self.delivered
-        assert self._buffer is not None
         for segment in self.segments:
             if segment.reason:
                 self._marks.append((total, segment))
@@ -324,8 +340,8 @@ class Flow:
         if self.discards:
             self.delivered = total
         else:
-            # They lie in one buffer, one after the other.
-            self._unsent = self._buffer[: total - self.delivered]
+            # They are one piece, one after the other.
+            self._unsent = self._piece[: total - self.delivered]
         self._writable()
 
     def _writable(self) -> None:
@@ -382,22 +398,32 @@ class Flow:
                 self.passed(what)
 
     def _splice(self) -> None:
+        """Move what is there of a payload, and while it moves on at once, what comes meanwhile."""
         pipe = self._pipe = self._pipe or self._stock.take_pipe()
-        try:
-            moved = os.splice(self.source.socket.fileno(), pipe.entry, min(self.scanner.skippable, BUFFER),
-                              flags=_MOVE)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._failure = error
-            self._stop()
-            return
-        if moved == 0:
-            self.ended = True
-            self._stop()
-            return
-        self.scanner.skip(moved)
-        pipe.inside = moved
+        source, sink = self.source.socket.fileno(), self.sink.socket.fileno()
+        left = self.scanner.skippable
+        while left and not pipe.inside:
+            try:
+                moved = os.splice(source, pipe.entry, min(left, BUFFER), flags=_MOVE)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                self._failure = error
+                self._stop()
+                return
+            if moved == 0:
+                self.ended = True
+                self._stop()
+                return
+            self.scanner.skip(moved)
+            left -= moved
+            pipe.inside = moved
+            try:
+                gone = os.splice(pipe.exit, sink, moved, flags=_MOVE)
+            except OSError:
+                break  # `_writable` meets it again, and knows what to do.
+            pipe.inside -= gone
+            self.delivered += gone
         self._writable()
 
     def _from_pipe(self, pipe: Pipe) -> None:

@@ -22,7 +22,6 @@ from kvproof.faults.pump import Port, Pump
 from kvproof.faults.stock import Stock
 from kvproof.faults.unread import DEADLINE, read_by_peer
 from kvproof.faults.wire import HEAD, Direction, WireLog
-from kvproof.models.resp import Frame
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -61,7 +60,7 @@ class Relay:
         self._requests: Requests | None = None
         self._replies: Replies | None = None
         self._log = log
-        self._answered = trio.Event()
+        self._settling: trio.Event | None = None
         self._client = Port(pump, client)
         self._server: Port | None = None
         self._closed = False
@@ -196,11 +195,11 @@ class Relay:
             async for piece in pieces:
                 yield piece
 
-    def request(self, frame: Frame, asked: Asked) -> None:
+    def request(self, size: int, head: bytes, asked: Asked, *, null: bool = False) -> None:
         """Take note of a request that was read whole."""
         self.armed.feel(self.ordinal)
-        self._log.note(self.ordinal, "request", asked.command, asked.key, frame.end - frame.start,
-                       commands.shown("request", asked.command, frame.head), frame.null)
+        self._log.note(self.ordinal, "request", asked.command, asked.key, size,
+                       commands.shown("request", asked.command, head), null)
 
     def known(self, words: tuple[bytes, ...]) -> Asked:
         """Take note of a request whose command and key are known; return it, as it waits for its reply."""
@@ -210,14 +209,13 @@ class Relay:
             self.pending.append(asked)
         return asked
 
-    def reply(self, size: int, head: bytes, *, push: bool, null: bool) -> None:
+    def reply(self, size: int, head: bytes, asked: Asked, *, push: bool = False, null: bool = False) -> None:
         """Take note of a reply, or a push, that was delivered whole; of no bytes only that it is owed no more."""
-        asked = _NOBODY if push or not self.answering else self.answering.popleft()
-        self._answered.set()
-        if not size or self.swallows:
-            return
-        self._log.note(self.ordinal, "push" if push else "reply", asked.command, asked.key, size,
-                       commands.shown("reply", asked.command, head), null)
+        if self._settling is not None:
+            self._settling.set()
+        if size and not self.swallows:
+            self._log.note(self.ordinal, "push" if push else "reply", asked.command, asked.key, size,
+                           commands.shown("reply", asked.command, head), null)
 
     def _close(self, by: str, detail: str, fault: int | None = None) -> None:
         """Log who closed, and what was owed then; only the first to close is logged."""
@@ -235,8 +233,9 @@ class Relay:
         """Wait until the replies to all requests before this one have been delivered, `DEADLINE` seconds at most."""
         with trio.move_on_after(DEADLINE):
             while next(iter((*self.answering, *self.pending)), asked) is not asked:
-                self._answered = trio.Event()
-                await self._answered.wait()
+                self._settling = trio.Event()
+                await self._settling.wait()
+        self._settling = None
 
     def swallow(self) -> None:
         """Pass nothing on any more."""

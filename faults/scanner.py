@@ -37,29 +37,28 @@ class Scanner(FrameScanner):
         self._remaining -= count
         self.offset += count
 
-    def whole(self, raw: bytes) -> Frame | None:
-        """Take a small piece that is one plain frame; None, and nothing taken, when it may be anything else.
+    def whole(self, raw: bytes) -> tuple[bytes, ...] | None:
+        """Take a small piece that is one plain frame, and return its words, if words are kept and else none.
 
-        Plain are an array of bulk strings, where words are kept, a bulk string, a simple string or error.
+        None, and nothing taken, when it may be anything else. Plain are an array of bulk strings where words are kept,
+        else a bulk string, a simple string or an error.
         """
         if self._start is not None or self._error is not None:
             return None
-        kind = raw[:1]
         words: tuple[bytes, ...] = ()
-        if kind == b"*" and self._keep_words:
+        if self._keep_words:
             words = self._words_of(raw)
             if not words:
                 return None
-        elif kind == b"$" and not self._keep_words:
+        elif raw[0] == _BULK:
             end = raw.find(b"\r\n")
             size = len(raw) - end - 4
             if size < 0 or size > self._limit or raw[1:end] != b"%d" % size or not raw.endswith(b"\r\n"):
                 return None
-        elif kind not in (b"+", b"-") or raw.find(b"\n") != len(raw) - 1 or raw.find(b"\r") != len(raw) - 2:
+        elif raw[0] not in b"+-" or raw.find(b"\n") != len(raw) - 1 or raw.find(b"\r") != len(raw) - 2:
             return None
-        begin = self.offset
         self.offset += len(raw)
-        return Frame(begin, self.offset, kind.decode(), raw[:HEAD], False, words)
+        return words
 
     def _words_of(self, raw: bytes) -> tuple[bytes, ...]:
         """Return the words of an array of bulk strings that is `raw`; none when it is something else."""

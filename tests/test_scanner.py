@@ -52,11 +52,12 @@ PLAIN = st.one_of(
 def test_what_is_taken_in_one_is_what_the_model_takes(raw: bytes, bounded: bool, keep: bool) -> None:
     limits: dict[str, Any] = {**(LIMITS if bounded else {}), "keep_words": keep}
     scanner, model = Scanner(**limits), FrameScanner(**limits)
-    frame = scanner.whole(raw)
-    if frame is None:
+    words = scanner.whole(raw)
+    if words is None:
         assert (scanner.offset, scanner.inside) == (0, False)
     else:
-        assert [frame] == model.feed(raw)
+        [frame] = model.feed(raw)
+        assert (frame.end, frame.words, frame.head, frame.null) == (len(raw), words, raw[:64], False)
         assert (scanner.offset, scanner.inside) == (model.offset, model.inside)
 
 
