@@ -12,7 +12,7 @@ from kvproof.faults import commands
 from kvproof.faults.fault import kind_of
 from kvproof.faults.flow import Asked, Flow, Segment
 from kvproof.faults.pump import Port
-from kvproof.faults.scanner import Scanner
+from kvproof.faults.scanner import NULL, Scanner
 from kvproof.faults.wire import HEAD
 from kvproof.models.resp import Frame
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PUSH = ord(">")
 """The type of frames that answer no request."""
-_NULLS = (b"$-1\r\n", b"*-1\r\n", b"_\r\n")
+_NULLS = (NULL, b"*-1\r\n", b"_\r\n")
 
 
 class Requests(Flow):
@@ -139,9 +139,10 @@ class Replies(Flow):
         left = self.send_small(raw)
         if left:
             relay.answering.append(asked)
-            self.mark(Frame(self.scanner.offset - len(raw), self.scanner.offset, chr(raw[0]), raw[:HEAD], False), left)
+            end = self.scanner.offset
+            self.mark(Frame(end - len(raw), end, chr(raw[0]), raw[:HEAD], raw == NULL), left)
         else:
-            relay.reply(len(raw), raw[:HEAD], asked)
+            relay.reply(len(raw), raw[:HEAD], asked, null=raw == NULL)
         return True
 
     async def pass_on(self) -> None:

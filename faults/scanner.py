@@ -11,6 +11,8 @@ import re
 from kvproof.models.frames import HEAD, STATES, WORD, WORDS, Bytes, Frame, FrameScanner, Malformed
 
 _HEADER = re.compile(rb"[$*]([1-9][0-9]{0,8})\r\n").match
+NULL = b"$-1\r\n"
+"""The null bulk string."""
 _BULK, _CR, _LF = b"$\r\n"
 _VALUE, _PAYLOAD = STATES.index("value"), STATES.index("payload")
 
@@ -50,6 +52,8 @@ class Scanner(FrameScanner):
             words = self._words_of(raw)
             if not words:
                 return None
+        elif raw == NULL:
+            pass
         elif raw[0] == _BULK:
             end = raw.find(b"\r\n")
             size = len(raw) - end - 4

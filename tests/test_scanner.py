@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproof.faults.scanner import Scanner
+from kvproof.faults.scanner import NULL, Scanner
 from kvproof.models.resp import FrameScanner, Malformed, encode_command
 from tests.resp_streams import malformed, pieces, streams
 
@@ -57,7 +57,7 @@ def test_what_is_taken_in_one_is_what_the_model_takes(raw: bytes, bounded: bool,
         assert (scanner.offset, scanner.inside) == (0, False)
     else:
         [frame] = model.feed(raw)
-        assert (frame.end, frame.words, frame.head, frame.null) == (len(raw), words, raw[:64], False)
+        assert (frame.end, frame.words, frame.head, frame.null) == (len(raw), words, raw[:64], raw == NULL)
         assert (scanner.offset, scanner.inside) == (model.offset, model.inside)
 
 
