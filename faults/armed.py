@@ -90,8 +90,7 @@ class Armed:
         self.schedule = tuple(schedule)
         self._struck = [False] * len(schedule)
         self._felt = [False] * len(schedule)
-        self._unfelt: dict[int, int] = {}
-        self._cut: set[int] = {0}
+        self._unfelt: dict[int, set[int]] = {}
         counters = [_Counter(index, fault, Pattern(fault.command, fault.key)) for index, fault in enumerate(schedule)
                     if not fault.listens]
         self._by_request = _Index(counter for counter in counters if counter.fault.reply is None)
@@ -121,23 +120,14 @@ class Armed:
         """Take note that an entry was done on that connection."""
         self._struck[index] = True
         if not self._felt[index]:
-            self._unfelt[index] = connection
+            self._unfelt.setdefault(index, set()).add(connection)
 
     def feel(self, connection: int | None) -> None:
         """Take note that the client did something on that connection; None: its call has ended, wherever."""
         if self._unfelt:
-            for index in [index for index, where in self._unfelt.items() if connection in (None, where)]:
+            for index in [index for index, where in self._unfelt.items() if connection is None or connection in where]:
                 self._felt[index] = True
                 del self._unfelt[index]
-
-    def ended(self, connection: int) -> None:
-        """Take note that a fault has ended that connection: its client is felt to open another one."""
-        self._cut.add(connection)
-
-    def opened(self) -> None:
-        """Take note that a connection was opened."""
-        for connection in {where for where in self._unfelt.values() if where in self._cut}:
-            self.feel(connection)
 
     @property
     def marks(self) -> list[dict[str, bool]]:

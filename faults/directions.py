@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
 _PUSH = ord(">")
 """The type of frames that answer no request."""
 _NULLS = (NULL, b"*-1\r\n", b"_\r\n")
+
+
+@dataclass(slots=True)
+class _Passing:
+    """What has been passed on so far in place of one reply."""
+
+    push: bool
+    size: int = 0
+    head: bytes = b""
 
 
 class Requests(Flow):
@@ -43,6 +53,8 @@ class Requests(Flow):
         segments: list[Segment] = []
         whole, at = bytes(data), 0
         while at < len(whole):
+            if not self.reading:
+                return [*segments, *super().cut(data[at:])]
             # A line is the most that can come before one more word is known.
             end = at + self.scanner.skippable
             if end == at:
@@ -67,16 +79,38 @@ class Requests(Flow):
             return
         begin, segment = await self.gather_until(
             segment, lambda bytes_, at: commands.has_key(at.words) or len(bytes_) > self._MOST)
+        if segment.frame is None and not commands.has_key(segment.words) and len(begin) <= self._MOST:
+            await self.put(begin)  # The stream ends, or is not RESP any more, before it is known what is asked.
+            return
         asked = self._relay.known(segment.words)
         due = asked.struck("request")
-        source = self.frame(begin, segment)
-        async with aclosing(source), aclosing(self._relay.struck(asked, due, source, "request", self)) as pieces:
-            async for piece in pieces:
-                await self.put(piece)
-            async for _ in source:
-                pass
-        if self.last is not None:
-            self._relay.request(self.last.end - self.last.start, self.last.head, asked, null=self.last.null)
+        source = self._logged(begin, segment, asked, struck=bool(due))
+        if due:
+            # Nobody reads from the client meanwhile, so its close is to be seen otherwise.
+            self.source.watch_hangup(self._hung_up)
+        try:
+            async with aclosing(source), aclosing(self._relay.struck(asked, due, source, "request", self)) as pieces:
+                async for piece in pieces:
+                    await self.put(piece)
+                async for _ in source:
+                    pass
+        finally:
+            self.source.watch_hangup(None)
+
+    def _hung_up(self) -> None:
+        self.source.watch_hangup(None)
+        self._relay.client_left()
+
+    async def _logged(self, begin: bytes, segment: Segment, asked: Asked, *,
+                      struck: bool) -> AsyncGenerator[bytes | memoryview]:
+        """Yield the request's bytes; log it as its last ones have been read."""
+        async with aclosing(self.frame(begin, segment)) as source:
+            async for piece in source:
+                if self.last is not None:
+                    # A request that is struck was sent before that, so it does not show that this was felt.
+                    self._relay.request(self.last.end - self.last.start, self.last.head, asked, null=self.last.null,
+                                        felt=not struck)
+                yield piece
 
     def pass_small(self, raw: bytes) -> bool:
         """Log it and pass it on."""
@@ -118,12 +152,15 @@ class Replies(Flow):
         self._relay = relay
         self.quick = not relay.armed.reads_kinds
         self._gathering = 0
+        self._passing: _Passing | None = None
         self._unlogged: list[Callable[[], None]] = []
 
     def begins(self, segment: Segment) -> bool:
         """Give the reply to the oldest request; one that is struck, or may be, is for the task."""
         relay = self._relay
         if segment.data[0] == _PUSH:
+            if relay.pending and relay.pending[0].by_push and b"subscribe" in bytes(segment.data[:HEAD]).lower():
+                relay.pending.popleft()
             return relay.armed.reads_pushes
         asked = segment.asked = relay.pending.popleft() if relay.pending else Asked()
         relay.answering.append(asked)
@@ -149,7 +186,8 @@ class Replies(Flow):
         """Take all that is at hand, and more while it is kept back."""
         while self.segments or (self.gathers and await self.more()):
             await self._one()
-            if self.gathers and (self._gathering <= 0 or not self._relay.pending):
+            if self.gathers and (self._gathering <= 0 or not (
+                    self._relay.pending or any(segment.begins for segment in self.segments))):
                 await self._scatter()
         if self.gathers:
             await self._scatter()
@@ -173,18 +211,27 @@ class Replies(Flow):
             due = self._relay.armed.answered(self._relay.ordinal, asked.command, asked.key, kind)
         due = sorted([*due, *asked.struck("reply")], key=lambda due: due.place)
         push = begin[0] == _PUSH
+        if due and self.gathers:
+            await self._scatter()
         source = self.frame(begin, segment)
-        size, head = 0, b""
+        self._passing = passing = _Passing(push)
         async with aclosing(source), aclosing(self._relay.struck(asked, due, source, "reply", self)) as pieces:
             async for piece in pieces:
-                size += len(piece)
-                head += bytes(piece[: HEAD - len(head)])
+                passing.size += len(piece)
+                passing.head += bytes(piece[: HEAD - len(passing.head)])
                 await self.put(piece)
             async for _ in source:
                 pass
-        if self.last is not None:
-            null = head in _NULLS
-            self._log(partial(self._answered, size, head, push=push, null=null))
+        if self.last is not None and self._passing is not None:
+            self.passed_early()
+        self._passing = None
+
+    def passed_early(self) -> None:
+        """Log the reply that the task has in hand: all of it has been passed on."""
+        passing, self._passing = self._passing, None
+        if passing is not None:
+            self._log(partial(self._answered, passing.size, passing.head, push=passing.push,
+                              null=passing.head in _NULLS))
 
     def gather_frames(self, frames: int) -> None:
         """Keep back this frame and those after it, until there are so many."""

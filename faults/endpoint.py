@@ -21,8 +21,7 @@ from typing import IO, Any
 
 from kvproof import errors
 from kvproof.errors import DeadlineExceeded, KvproofError, ProxyFailed, UsageError
-from kvproof.faults.fault import Fault
-from kvproof.faults.schedule import Schedule, to_json
+from kvproof.faults.schedule import Schedule, check, to_json
 from kvproof.faults.supervisor import Process, supervisor
 from kvproof.faults.wire import WireEvent
 
@@ -67,8 +66,8 @@ class _Process:
 class Mark:
     """What has become of one entry of a schedule.
 
-    struck: the proxy did it. felt: after that the client sent something on that connection, or closed it, or opened
-    another one in place of one that had ended, or its call was told to have ended.
+    struck: the proxy did it. felt: after that the client sent something on that connection, or closed it, or its call
+    was told to have ended.
     """
 
     struck: bool = False
@@ -119,6 +118,8 @@ class Proxy:
         reply that has been delivered). deadline: seconds. Raises DeadlineExceeded that says what was seen instead, and
         UsageError for another event.
         """
+        if not 0 <= deadline < 1e6 or count < 1:
+            raise UsageError(f"wait for {count} events within {deadline} s: expected a count from 1 on, and seconds")
         message = {"call": "wait", "event": event, "count": count, "deadline": deadline}
         return WireEvent.from_json(self._call(message, deadline + _GRACE))
 
@@ -252,10 +253,9 @@ def proxy(upstream: tuple[str, int] | str, schedule: Schedule = (), *, listen: t
     started later. listen: a loopback address and a port, 0 for a free one. deadline: seconds to be open within. Raises
     ProxyFailed, DeadlineExceeded, and UsageError for what is no upstream, no loopback address or no schedule.
     """
-    for number, fault in enumerate(schedule, start=1):
-        if not isinstance(fault, Fault):
-            raise UsageError(f"schedule entry {number} of {len(schedule)}: got {fault!r}; "
-                             "allowed: a fault such as Hold(...)")
+    check(schedule)
+    if not _is_address(listen):
+        raise UsageError(f"listen on {listen!r}: expected a host and a port, such as ({HOST!r}, 0)")
     if not listen[0].startswith("127."):
         raise UsageError(f"listen on {listen[0]}: expected a loopback address, such as {HOST}")
     return Proxy(_running(), read_upstream(upstream), tuple(schedule), listen, deadline)
@@ -268,6 +268,8 @@ Upstream = str | tuple[str, int]
 def read_upstream(upstream: tuple[str, int] | str) -> Upstream:
     """Return where the server is; raises UsageError for what is no address of one."""
     if not isinstance(upstream, str):
+        if not _is_address(upstream):
+            raise UsageError(f"upstream {upstream!r}: expected a host and a port, \"HOST:PORT\" or \"unix:PATH\"")
         return upstream
     if upstream.startswith("unix:") and upstream != "unix:":
         return upstream.removeprefix("unix:")
@@ -277,10 +279,15 @@ def read_upstream(upstream: tuple[str, int] | str) -> Upstream:
 def read_address(text: str, what: str) -> tuple[str, int]:
     """Return the host and port in "HOST:PORT"; raises UsageError, which begins with `what`."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"{what} {text!r}: expected HOST:PORT, such as {HOST}:6379"
+    if not host or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65535:
+        raise UsageError(f"{what} {text[:80]!r}: expected HOST:PORT, such as {HOST}:6379"
                          + (", or unix:PATH" if what == "upstream" else ""))
     return host, int(port)
+
+
+def _is_address(value: object) -> bool:
+    return (isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
+            and isinstance(value[1], int) and 0 <= value[1] <= 65535)
 
 
 _lock = threading.Lock()

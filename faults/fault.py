@@ -11,12 +11,14 @@ import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from fnmatch import translate
-from typing import ClassVar, Literal, NoReturn, Protocol
+from typing import ClassVar, Literal, NoReturn, Protocol, TypeGuard
 
 from kvproof.errors import UsageError
 from kvproof.faults.pieces import Pieces
 
 ANY = "*"
+BEFORE = "an integer from 0 on: bytes of the frame that pass before; a shorter frame is not struck"
+"""What a field is that says how far a frame passes as it is."""
 ACCEPT = "ACCEPT"
 """The command by which the accepting of a connection is addressed; `ANY` does not include it."""
 KINDS: dict[str, str] = {
@@ -117,6 +119,9 @@ class Moment(Protocol):
     async def read(self) -> bool:
         """Wait until the other side has read all that was passed on to it; False when it has not after 5 seconds."""
 
+    def passed(self) -> None:
+        """Say that the frame has been passed on whole, before what is done after it."""
+
     def gather(self, frames: int) -> None:
         """Keep back what is passed on, until so many frames from this one on can be passed on at once."""
 
@@ -165,26 +170,31 @@ class Fault:
 
     def check(self) -> None:
         """Check the fields; a family checks its own after these."""
-        self.require("command", isinstance(self.command, str) and self.command.strip() == self.command != "",
+        self.require("command", is_text(self.command) and self.command.strip() == self.command != "",
                      'the name of a command, such as "GET", or "*" for any')
         self.require("command", self.accepts or self.command.upper() != ACCEPT,
                      "a command; this family cannot strike at the accepting of a connection")
-        self.require("key", isinstance(self.key, str), "a glob over the first key, such as \"model@*\"")
+        self.require("key", is_text(self.key), "a glob over the first key, such as \"model@*\"")
         self.require("match", is_count(self.match), "an integer from 1 on: which match strikes")
         self.require("times", self.times is None or is_count(self.times),
                      "an integer from 1 on: how many matches strike, or null for all from the first on")
         self.require("connection", self.connection is None or is_count(self.connection),
                      "null, or an integer from 1 on: the connection's ordinal")
-        self.require("direction", self.direction in self.directions, " or ".join(f'"{d}"' for d in self.directions))
-        fits = self.reply is None or (self.reply in KINDS and self.direction == "reply")
+        self.require("direction", isinstance(self.direction, str) and self.direction in self.directions,
+                     " or ".join(f'"{direction}"' for direction in self.directions))
+        fits = self.reply is None or (
+            isinstance(self.reply, str) and self.reply in KINDS and self.direction == "reply")
         self.require("reply", fits, f"null, or for the direction \"reply\" one of {', '.join(KINDS)}")
+        if self.command.upper() == ACCEPT:
+            self.require("direction", self.direction == "reply", f'"reply" with the command "{ACCEPT}"')
+            self.require("reply", self.reply is None, f'null with the command "{ACCEPT}", which has no reply')
         self.require("reply", self.reply != "push" or (self.command == self.key == ANY),
                      'with "push" the command and the key "*", since a push answers no request')
 
     def require(self, name: str, fits: bool, allowed: str) -> None:
         """Raise UsageError unless the field `name` fits."""
         if not fits:
-            raise UsageError(f"{self.kind}, field {name}: got {getattr(self, name)!r}; allowed: {allowed}")
+            raise UsageError(f"{self.kind}, field {name}: got {shown(getattr(self, name))}; allowed: {allowed}")
 
     def due(self, seen: int) -> bool:
         """Whether the match number `seen` is one that is struck."""
@@ -201,6 +211,14 @@ class Fault:
         connection there are no bytes.
         """
         raise NotImplementedError
+
+
+def shown(value: object) -> str:
+    """Return a value as it may stand in a message."""
+    try:
+        return f"{value!r:.80}"
+    except ValueError:
+        return "a number of very many digits"
 
 
 def kind_of(head: bytes | memoryview) -> str | None:
@@ -223,9 +241,17 @@ def is_offset(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def is_positive(value: object) -> bool:
-    """Whether it is a finite number above 0."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+def is_positive(value: object, most: float) -> bool:
+    """Whether it is a number above 0 and at most `most`."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= most
+
+
+def is_text(value: object) -> TypeGuard[str]:
+    """Whether it is text that stands for bytes: UTF-8, with surrogateescape for what is none."""
+    try:
+        return isinstance(value, str) and value.encode("utf-8", "surrogateescape") is not None
+    except UnicodeEncodeError:
+        return False
 
 
 def bulk_size(header: bytes) -> int | None:

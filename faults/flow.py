@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
@@ -11,13 +12,15 @@ from dataclasses import dataclass
 import trio
 
 from kvproof.faults.armed import Due
-from kvproof.faults.pump import Port, Pump
+from kvproof.faults.pump import TURN, Port, Pump
 from kvproof.faults.scanner import Scanner
 from kvproof.faults.stock import BUFFER, Pipe, Stock
 from kvproof.models.resp import Frame, Malformed
 
 SMALL = 4096
 """Bytes up to which a piece may be a frame by itself, to be passed on at once."""
+PORTION = 64 * 1024
+"""Bytes that are taken at once outside of a payload."""
 SPLICED = 64 * 1024
 """Bytes of a payload from which on they are moved within the kernel, and not through a buffer."""
 _MOVE = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
@@ -43,11 +46,15 @@ class Segment:
 
 @dataclass(slots=True)
 class Asked:
-    """A request whose reply is still owed, with the faults that strike it or its reply."""
+    """A request whose reply is still owed, with the faults that strike it or its reply.
+
+    by_push: in RESP3 it is answered by a push, unless it fails or is queued.
+    """
 
     command: str = ""
     key: str = ""
     due: Sequence[Due] = ()
+    by_push: bool = False
 
     def struck(self, direction: str) -> list[Due]:
         """Return the faults of one direction."""
@@ -82,8 +89,9 @@ class Flow:
         self.last: Frame | None = None
         self.scanner = scanner
         self._pump, self._stock = pump, stock
-        self._reading = True
+        self.reading = True
         self._failure: Exception | None = None
+        self._turn = 0.0
         self._small = True
         self._piece = memoryview(b"")
         self._buffer: memoryview | None = None
@@ -151,6 +159,9 @@ class Flow:
             self._gathered += data
             return
         left = memoryview(data)
+        if time.monotonic() > self._turn:
+            await trio.lowlevel.checkpoint()
+            self._turn = time.monotonic() + TURN
         while left and not self.discards:
             try:
                 sent = self.sink.socket.send(left)
@@ -164,6 +175,19 @@ class Flow:
                 return
             self.delivered += sent
             left = left[sent:]
+
+    def discard(self) -> None:
+        """Pass nothing on any more, also not what was on its way; go on reading."""
+        self.discards = True
+        if self._unsent is not None or (self._pipe is not None and self._pipe.inside):
+            self._unsent = None
+            self._marks.clear()
+            if self._pipe is not None:
+                self._stock.give_pipe(self._pipe)
+                self._pipe = None
+            self._give_back()
+            self.sink.watch_write(None)
+            self.source.watch_read(self._readable)
 
     def gather(self) -> None:
         """Keep back what is put, until `scatter`."""
@@ -201,7 +225,7 @@ class Flow:
 
     def cut(self, data: memoryview) -> list[Segment]:
         """Return the segments of a piece of the stream."""
-        if not self._reading:
+        if not self.reading:
             return [Segment(data, raw=True)]
         inside, origin = self.scanner.inside, self.scanner.offset
         reason = ""
@@ -215,7 +239,7 @@ class Flow:
             segments.append(Segment(data[at:end], not inside, frame))
             at, inside = end, False
         if reason:
-            self._reading = self.quick = False
+            self.reading = self.quick = False
             segments.append(Segment(data[at:], raw=True, reason=reason))
         elif at < len(data):
             segments.append(Segment(data[at:], not inside))
@@ -239,6 +263,13 @@ class Flow:
         self._pump.give_way()
 
     def _readable(self) -> None:
+        try:
+            self._take_turn()
+        except Exception as error:  # a mistake of ours must not take the other connections along
+            self._failure = error
+            self._stop()
+
+    def _take_turn(self) -> None:
         if self._small and self.quick:
             try:
                 raw = self.source.socket.recv(SMALL)
@@ -253,7 +284,7 @@ class Flow:
             self._small = len(raw) < SMALL
             self.ended = not raw
             self._take(memoryview(raw))
-        elif self.scanner.skippable >= SPLICED and self._reading and not self.discards:
+        elif self.scanner.skippable >= SPLICED and self.reading and not self.discards and self._has_pipe():
             self._splice()
             return
         else:
@@ -297,7 +328,9 @@ class Flow:
         """Receive what is there, if there is something, into a buffer."""
         buffer = self._stock.take_buffer()
         try:
-            size = self.source.socket.recv_into(buffer)
+            # Many small frames are taken in small portions, so that others have their turn.
+            most = BUFFER if self.scanner.skippable else PORTION
+            size = self.source.socket.recv_into(buffer, most)
         except BlockingIOError:
             self._stock.give_buffer(buffer)
             return
@@ -397,9 +430,15 @@ class Flow:
                 self.whole = end
                 self.passed(what)
 
+    def _has_pipe(self) -> bool:
+        if self._pipe is None:
+            self._pipe = self._stock.take_pipe()
+        return self._pipe is not None
+
     def _splice(self) -> None:
         """Move what is there of a payload, and while it moves on at once, what comes meanwhile."""
-        pipe = self._pipe = self._pipe or self._stock.take_pipe()
+        pipe = self._pipe
+        assert pipe is not None
         source, sink = self.source.socket.fileno(), self.sink.socket.fileno()
         left = self.scanner.skippable
         while left and not pipe.inside:

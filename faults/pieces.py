@@ -37,6 +37,12 @@ class Pieces:
         """Let these bytes be the next ones; at most those that were taken last."""
         self._kept = piece
 
+    async def more(self) -> bool:
+        """Whether the frame has another byte; waits until that is known."""
+        if not self._kept:
+            self._kept = await anext(self, b"")
+        return bool(self._kept)
+
     async def line(self) -> bytes:
         """Take the next bytes up to a line feed, with it; at most up to the frame's end."""
         parts = []

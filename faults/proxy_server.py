@@ -35,16 +35,18 @@ from kvproof.faults.stock import Stock
 from kvproof.faults.wire import WireEvent, WireLog, wanted
 
 _BACKLOG = 1024
+_OTHERS, _EACH = 32, 4
+"""Descriptors that are kept free for calls, and those that a connection takes at most; one that finds none waits."""
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Endpoint:
     """One listening port with its upstream, its armed schedule and its log."""
 
-    def __init__(self, control: socket.socket, pump: Pump, stock: Stock) -> None:
+    def __init__(self, control: socket.socket, pump: Pump, stock: Stock, room: trio.Semaphore) -> None:
         """Take over a control socket; the endpoint listens once it has been asked to."""
         self._control = control
-        self._pump, self._stock = pump, stock
+        self._pump, self._stock, self._room = pump, stock, room
         self._nursery: trio.Nursery | None = None
         self._listener: trio.socket.SocketType | None = None
         self._log = WireLog(time.monotonic)
@@ -123,9 +125,16 @@ class Endpoint:
                     await trio.sleep(0.05)
                 continue
             bare = plain(socket.socket(fileno=client.detach()))
+            await self._room.acquire()
             relay = Relay(ordinal, bare, self._log, self._armed, self._pump, self._stock)
             ordinal += 1
-            self._nursery.start_soon(relay.run, connect)
+            self._nursery.start_soon(self._relay, relay, connect)
+
+    async def _relay(self, relay: Relay, connect: Connect) -> None:
+        try:
+            await relay.run(connect)
+        finally:
+            self._room.release()
 
     async def _refuse(self, index: int, fault: Refuse, ready: trio.Event) -> None:
         """Keep the port, and let nobody in, until the fault is released."""
@@ -232,11 +241,12 @@ async def _descriptors(control: socket.socket) -> AsyncGenerator[int, None]:
 async def serve(control: socket.socket) -> None:
     """Serve endpoints until the other end of `control` is closed, which it also is when its process dies."""
     pump, stock = Pump(), Stock()
+    room = trio.Semaphore(max(1, (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OTHERS) // _EACH))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(pump.run)
         async with aclosing(_descriptors(control)) as descriptors:
             async for descriptor in descriptors:
-                nursery.start_soon(Endpoint(socket.socket(fileno=descriptor), pump, stock).run)
+                nursery.start_soon(Endpoint(socket.socket(fileno=descriptor), pump, stock, room).run)
         nursery.cancel_scope.cancel()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 import socket
+import time
 from collections.abc import Callable
 
 import trio
@@ -16,6 +17,8 @@ import trio
 LOOK_ON = 0.001
 """Seconds that the watch goes on looking after something came, before other tasks get their turn: the answer to what
 was just passed on is mostly there by then."""
+TURN = 0.005
+"""Seconds after which whoever has been at work gives way to the other tasks."""
 _AT_ONCE = 64
 """Sockets that are seen to be ready in one look."""
 _IN, _OUT, _HANGUP = select.EPOLLIN, select.EPOLLOUT, select.EPOLLRDHUP
@@ -105,7 +108,8 @@ class Pump:
         while True:
             await trio.lowlevel.wait_readable(self._epoll.fileno())
             self._given = False
-            while not self._given:
+            until = time.monotonic() + TURN
+            while not self._given and time.monotonic() < until:
                 ready = self._epoll.poll(LOOK_ON, _AT_ONCE)
                 if not ready:
                     break

@@ -61,10 +61,10 @@ class Relay:
         self._replies: Replies | None = None
         self._log = log
         self._settling: trio.Event | None = None
+        self._frozen: tuple[Asked, int] | None = None
         self._client = Port(pump, client)
         self._server: Port | None = None
         self._closed = False
-        armed.opened()
         self.note("open")
 
     async def run(self, connect: Connect) -> None:
@@ -80,10 +80,9 @@ class Relay:
                 return
             await self._both(server, resets)
         except _Ended as end:
-            self.armed.ended(self.ordinal)
             self._close("proxy", "reset" if end.reset else "closed", end.index)
             if end.reset:
-                resets.append(self._client)
+                resets += [self._client, *([self._server] if self._server is not None else [])]
             else:
                 await self._linger()
         except Exception as error:  # a mistake of ours must not take the other connections along
@@ -140,8 +139,9 @@ class Relay:
                     nursery.cancel_scope.cancel()
                 except OSError:
                     self._close("client", "reset")
-                    resets.append(server)
-                    nursery.cancel_scope.cancel()
+                    if not self.swallows:
+                        resets.append(server)
+                        nursery.cancel_scope.cancel()
                 else:
                     self._close("client", "closed")
                     if not self.swallows:
@@ -195,18 +195,19 @@ class Relay:
             async for piece in pieces:
                 yield piece
 
-    def request(self, size: int, head: bytes, asked: Asked, *, null: bool = False) -> None:
-        """Take note of a request that was read whole."""
-        self.armed.feel(self.ordinal)
+    def request(self, size: int, head: bytes, asked: Asked, *, null: bool = False, felt: bool = True) -> None:
+        """Take note of a request that was read whole; felt: it shows that the client felt what was done before."""
+        if felt:
+            self.armed.feel(self.ordinal)
         self._log.note(self.ordinal, "request", asked.command, asked.key, size,
                        commands.shown("request", asked.command, head), null)
 
     def known(self, words: tuple[bytes, ...]) -> Asked:
         """Take note of a request whose command and key are known; return it, as it waits for its reply."""
         command, key = commands.name_and_key(words)
-        asked = Asked(command, key, self.armed.asked(self.ordinal, command, key))
-        if command not in commands.ANSWERED_BY_PUSH:
-            self.pending.append(asked)
+        due = self.armed.asked(self.ordinal, command, key) if command != ACCEPT else ()
+        asked = Asked(command, key, due, command in commands.ANSWERED_BY_PUSH)
+        self.pending.append(asked)
         return asked
 
     def reply(self, size: int, head: bytes, asked: Asked, *, push: bool = False, null: bool = False) -> None:
@@ -225,9 +226,17 @@ class Relay:
         if self._closed:
             return
         self._closed = True
-        owed = next(iter((*self.answering, *self.pending)), _NOBODY)
-        begun = self._replies.delivered - self._replies.whole if self._replies is not None else 0
+        owed, begun = self._frozen or self._owed()
         self.note("close", owed, size=begun, by=by, detail=detail, fault=fault)
+
+    def _owed(self) -> tuple[Asked, int]:
+        """Return the oldest request that is not answered in full, and how many bytes of its reply were delivered."""
+        begun = self._replies.delivered - self._replies.whole if self._replies is not None else 0
+        return next(iter((*self.answering, *self.pending)), _NOBODY), begun
+
+    def client_left(self) -> None:
+        """Take note that the client has closed while nobody reads from it."""
+        self._close("client", "closed")
 
     async def settle(self, asked: Asked) -> None:
         """Wait until the replies to all requests before this one have been delivered, `DEADLINE` seconds at most."""
@@ -239,16 +248,15 @@ class Relay:
 
     def swallow(self) -> None:
         """Pass nothing on any more."""
+        self._frozen = self._owed()
         self.swallows = True
         for flow in (self._requests, self._replies):
             if flow is not None:
-                flow.discards = True
+                flow.discard()
 
     def raw(self, direction: Direction, segment: Segment) -> None:
-        """Take note that a stream is not RESP any more."""
-        head = bytes(segment.data[:HEAD])
-        if b"auth" in head.lower():
-            head = b""
+        """Take note that a stream is not RESP any more; what a client sends so may be a password."""
+        head = bytes(segment.data[:HEAD]) if direction == "reply" else b""
         self.note(direction, head=head, did="raw", detail=segment.reason)
 
     def note(self, direction: Direction, asked: Asked = _NOBODY, *, size: int = 0, head: bytes = b"",
@@ -289,6 +297,11 @@ class AtFrame:
     async def read(self) -> bool:
         """See `Moment`."""
         return self._flow is None or await read_by_peer(self._flow.sink.socket)
+
+    def passed(self) -> None:
+        """See `Moment`."""
+        if isinstance(self._flow, Replies):
+            self._flow.passed_early()
 
     def gather(self, frames: int) -> None:
         """See `Moment`."""

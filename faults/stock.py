@@ -51,9 +51,12 @@ class Stock:
         """Take a buffer back."""
         self._buffers.append(buffer)
 
-    def take_pipe(self) -> Pipe:
-        """Return an empty pipe."""
-        return self._pipes.pop() if self._pipes else Pipe()
+    def take_pipe(self) -> Pipe | None:
+        """Return an empty pipe; None when there are no descriptors for one."""
+        try:
+            return self._pipes.pop() if self._pipes else Pipe()
+        except OSError:
+            return None
 
     def give_pipe(self, pipe: Pipe) -> None:
         """Take a pipe back; one that still has something inside is closed."""

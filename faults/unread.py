@@ -47,10 +47,13 @@ def _received(bare: socket.socket) -> int:
         return 0
     identity = struct.pack("!HH16s16sIQ", there[1], here[1], peer.ljust(16, b"\0"), own.ljust(16, b"\0"), 0, 2**64 - 1)
     body = struct.pack("=BBBBI", bare.family, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + identity
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
-        kernel.settimeout(DEADLINE)
-        kernel.sendall(struct.pack("=IHHII", 16 + len(body), _BY_FAMILY, 1, 1, 0) + body)
-        answer = kernel.recv(4096)
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
+            kernel.settimeout(DEADLINE)
+            kernel.sendall(struct.pack("=IHHII", 16 + len(body), _BY_FAMILY, 1, 1, 0) + body)
+            answer = kernel.recv(4096)
+    except OSError:
+        return 0  # The kernel cannot be asked: then what was acknowledged is all that is known.
     kind = struct.unpack_from("=H", answer, 4)[0]
     if kind != _BY_FAMILY:
         return 0

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import select
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -70,6 +71,9 @@ def run(options: argparse.Namespace) -> int:
             _serve(endpoint, log)
         except KeyboardInterrupt:
             pass
+        for end in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # It ends already; what became of the faults is still to be said.
+            signal.signal(end, signal.SIG_IGN)
         marks = endpoint.marks()
         log.add(endpoint)
     for number, (fault, mark) in enumerate(zip(schedule, marks, strict=True), start=1):
@@ -113,10 +117,18 @@ class Copied:
         """Copy what has come since the last time."""
         if self._file is None:
             return
-        for event in endpoint.log(self._next):
-            self._next = event.sequence + 1
-            self._file.write(json.dumps(event.to_json()) + "\n")
-        self._file.flush()
+        events = endpoint.log(self._next)
+        if events and events[0].sequence > self._next:
+            print(f"kvproof: {events[0].sequence - self._next} events of the wire log came too fast to be kept",
+                  file=sys.stderr)
+        try:
+            for event in events:
+                self._next = event.sequence + 1
+                self._file.write(json.dumps(event.to_json()) + "\n")
+            self._file.flush()
+        except OSError as error:
+            print(f"kvproof: --log {self._file.name}: {error.strerror}; the wire log ends here", file=sys.stderr)
+            self._file = None
 
 
 def _serve(endpoint: Proxy, log: Copied) -> None:
@@ -149,12 +161,12 @@ def _answer(endpoint: Proxy, line: str) -> str:
 
 def _lines() -> Iterator[list[str]]:
     """Yield, at least every `_LOOK` seconds, the lines that have come on standard input."""
-    rest, there = b"", True
+    rest, there = b"", sys.stdin is not None
     while True:
         if not select.select([sys.stdin.fileno()] if there else [], [], [], _LOOK)[0]:
             yield []
             continue
         data = os.read(sys.stdin.fileno(), 4096)
         there = bool(data)
-        *whole, rest = (rest + data).split(b"\n")
+        *whole, rest = (rest + (data or b"\n")).split(b"\n")
         yield [line for each in whole if (line := each.decode(errors="replace").strip())]

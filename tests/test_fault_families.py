@@ -281,8 +281,9 @@ def test_a_connection_is_struck_as_it_is_accepted(server: Server, name: str) -> 
                 if name == "hold":
                     endpoint.release("go")
                     assert take(connection, 7) == (PONG, "open")
-            elif not error:
-                assert take(connection, 1) == (b"", end)
+            else:
+                with endpoint.call():
+                    assert error or take(connection, 1) == (b"", end)
         with bare(endpoint) as second:
             second.sendall(encode_command("PING"))
             assert take(second, 7) == (PONG, "open"), "only the first connection is struck"

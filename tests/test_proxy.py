@@ -83,7 +83,7 @@ def test_the_log_of_a_scripted_conversation_is_exact(server: Server) -> None:
 
 def test_a_push_is_not_taken_for_a_reply() -> None:
     schedule = (Hold(command="GET", until="go"),)
-    push, reply = b">2\r\n$4\r\nnews\r\n$1\r\nx\r\n", b"$1\r\nv\r\n"
+    push, reply = b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n", b"$1\r\nv\r\n"
     with contextlib.ExitStack() as stack:
         upstream = stack.enter_context(scripted())
         endpoint = stack.enter_context(faults.proxy(upstream.getsockname(), schedule))
@@ -99,4 +99,4 @@ def test_a_push_is_not_taken_for_a_reply() -> None:
             endpoint.release("go")
             assert read(connection, len(reply)) == reply
         passed = [e for e in endpoint.log() if e.direction in ("push", "reply") and not e.did]
-    assert [(e.direction, e.command, e.key, e.size) for e in passed] == [("push", "", "", 21), ("reply", "GET", "k", 7)]
+    assert [(e.direction, e.command, e.key, e.size) for e in passed] == [("push", "", "", 30), ("reply", "GET", "k", 7)]

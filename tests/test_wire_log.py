@@ -59,8 +59,7 @@ def conversation(server: Server) -> dict[tuple[int, str], list[tuple[object, ...
             for key in range(KEYS):
                 client.sendall(encode_command("SET", f"{letter}-{key}", letter * 100))
                 assert client.recv(100) == b"+OK\r\n"
-            for key in range(KEYS):
-                client.sendall(encode_command("GET", f"{letter}-{key}"))
+            client.sendall(b"".join(encode_command("GET", f"{letter}-{key}") for key in range(KEYS)))
             while client.recv(1 << 16):
                 pass
 

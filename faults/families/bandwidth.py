@@ -11,6 +11,8 @@ from kvproof.faults.pieces import Piece, Pieces
 
 _STEP = 0.01
 """Seconds between two pieces."""
+_LEAST = 0.001
+"""Seconds of waiting below which nobody could tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +26,11 @@ class Bandwidth(Fault):
     def check(self) -> None:
         """Check the rate too."""
         Fault.check(self)
-        self.require("rate", is_positive(self.rate), "a number of bytes a second above 0")
+        self.require("rate", is_positive(self.rate, 1e12), "a number of bytes a second above 0, at most 1e12")
 
     async def strike(self, moment: Moment, pieces: Pieces) -> AsyncGenerator[Piece]:
         """Pass a piece on, and wait for what it is worth."""
-        size = max(1, int(self.rate * _STEP))
-        moment.did("slowed")
+        size, waited, struck = max(1, int(self.rate * _STEP)), 0.0, False
         while True:
             passed = 0
             async for piece in pieces.first(size):
@@ -37,4 +38,8 @@ class Bandwidth(Fault):
                 yield piece
             if not passed:
                 return
+            waited += passed / self.rate
+            if not struck and waited >= _LEAST:
+                moment.did("slowed")
+                struck = True
             await moment.wait(passed / self.rate)

@@ -14,7 +14,7 @@ from kvproof.faults.pieces import Piece, Pieces
 class Blank(Fault):
     """Give zero bytes in place of a bulk string's payload, from byte `at` on (from 0): a torn value, of the right size.
 
-    A reply that is no bulk string, or has no such byte, is left as it is.
+    A reply that is no bulk string, has no such byte, or is zero from there on, is left as it is.
     """
 
     kind: ClassVar[str] = "blank"
@@ -35,8 +35,11 @@ class Blank(Fault):
         if size is not None and self.at < size:
             async for piece in pieces.first(self.at):
                 yield piece
-            moment.did("blanked")
+            struck = False
             async for piece in pieces.first(size - self.at):
+                if not struck and any(piece):
+                    moment.did("blanked")
+                    struck = True
                 yield bytes(len(piece))
         async for piece in pieces:
             yield piece

@@ -32,5 +32,7 @@ class Close(Fault):
         """Pass so much, and end."""
         async for piece in pieces if self.after is None else pieces.first(self.after):
             yield piece
+        if not await pieces.more():
+            moment.passed()
         moment.did("closed")
         await moment.end()

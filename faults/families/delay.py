@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kvproof.faults.fault import Fault, Moment, is_offset, is_positive
+from kvproof.faults.fault import BEFORE, Fault, Moment, is_offset, is_positive
 from kvproof.faults.pieces import Piece, Pieces
 
 
@@ -23,13 +23,15 @@ class Delay(Fault):
     def check(self) -> None:
         """Check the seconds too."""
         Fault.check(self)
-        self.require("seconds", is_positive(self.seconds), "a number of seconds above 0")
-        self.require("at", is_offset(self.at), "an integer from 0 on: bytes of the frame that pass before")
+        self.require("seconds", is_positive(self.seconds, 86_400), "a number of seconds above 0, at most 86400")
+        self.require("at", is_offset(self.at), BEFORE)
 
     async def strike(self, moment: Moment, pieces: Pieces) -> AsyncGenerator[Piece]:
         """Wait, then go on."""
         async for piece in pieces.first(self.at):
             yield piece
+        if self.at and not await pieces.more():
+            return
         moment.did("delayed")
         await moment.wait(self.seconds)
         async for piece in pieces:

@@ -22,17 +22,19 @@ class Drip(Fault):
     def check(self) -> None:
         """Check both too."""
         Fault.check(self)
-        self.require("seconds", is_positive(self.seconds), "a number of seconds above 0")
+        self.require("seconds", is_positive(self.seconds, 86_400), "a number of seconds above 0, at most 86400")
         self.require("drop", is_count(self.drop), "an integer from 1 on: bytes")
 
     async def strike(self, moment: Moment, pieces: Pieces) -> AsyncGenerator[Piece]:
         """Pass a drop on, and wait."""
-        moment.did("dripping")
-        first = True
+        first, struck = True, False
         while True:
             passed = 0
             async for piece in pieces.first(self.drop):
                 if not first and not passed:
+                    if not struck:
+                        moment.did("dripping")
+                        struck = True
                     await moment.wait(self.seconds)
                 passed += len(piece)
                 yield piece

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from kvproof.faults.families.replace import Replace
-from kvproof.faults.fault import Fault
+from kvproof.faults.fault import Fault, is_text
 
 TEXTS: dict[str, str] = {
     "LOADING": "LOADING Valkey is loading the dataset in memory",
@@ -32,6 +32,10 @@ TEXTS: dict[str, str] = {
 """The errors by name, each with the text that Valkey gives."""
 
 
+LONGEST = 16_384
+"""Characters in a text of one's own."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Error(Replace):
     """Give an error in place of the reply: one of `TEXTS` by name, or `text` for any other."""
@@ -45,9 +49,11 @@ class Error(Replace):
         """Check the error too."""
         Fault.check(self)
         self.require("code", isinstance(self.code, str) and self.code in TEXTS, ", ".join(TEXTS))
-        self.require("text", self.text is None or (
-            isinstance(self.text, str) and not set(self.text) & {"\r", "\n"}), "null, or one line of text")
+        fits = self.text is None or (
+            is_text(self.text) and not set(self.text) & {"\r", "\n"} and len(self.text) <= LONGEST)
+        self.require("text", fits, f"null, or one line of text, at most {LONGEST} characters")
 
     def instead(self) -> bytes:
         """Return the error."""
-        return b"-%b\r\n" % (self.text if self.text is not None else TEXTS[self.code]).encode()
+        text = self.text if self.text is not None else TEXTS[self.code]
+        return b"-%b\r\n" % text.encode("utf-8", "surrogateescape")

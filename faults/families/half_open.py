@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kvproof.faults.fault import Fault, Moment, is_offset
+from kvproof.faults.fault import BEFORE, Fault, Moment, is_offset
 from kvproof.faults.pieces import Piece, Pieces
 
 
@@ -24,11 +24,13 @@ class HalfOpen(Fault):
     def check(self) -> None:
         """Check the place too."""
         Fault.check(self)
-        self.require("at", is_offset(self.at), "an integer from 0 on: bytes of the frame that pass before")
+        self.require("at", is_offset(self.at), BEFORE)
 
     async def strike(self, moment: Moment, pieces: Pieces) -> AsyncGenerator[Piece]:
         """Say so much, and swallow the rest."""
         async for piece in pieces.first(self.at):
             yield piece
+        if self.at and not await pieces.more():
+            return
         moment.did("half-open")
         await moment.swallow()

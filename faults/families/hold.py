@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kvproof.faults.fault import Fault, Moment, Until, is_offset
+from kvproof.faults.fault import BEFORE, Fault, Moment, Until, is_offset
 from kvproof.faults.pieces import Piece, Pieces
 
 
@@ -33,7 +33,7 @@ class Hold(Fault):
         except ValueError:
             fits = False
         self.require("until", fits, Until.ALLOWED)
-        self.require("at", is_offset(self.at), "an integer from 0 on: bytes of the frame that pass before")
+        self.require("at", is_offset(self.at), BEFORE)
 
     def names(self) -> tuple[str, ...]:
         """Return the name that ends the hold, if it is one."""
@@ -44,6 +44,8 @@ class Hold(Fault):
         """Hold, then let go."""
         async for piece in pieces.first(self.at):
             yield piece
+        if self.at and not await pieces.more():
+            return
         moment.did("held")
         await moment.until(Until.parse(self.until))
         moment.did("released", by=self.until)

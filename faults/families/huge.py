@@ -8,6 +8,8 @@ from typing import ClassVar
 from kvproof.faults.families.replace import Replace
 from kvproof.faults.fault import Fault, is_count
 
+MOST = 10**40
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Huge(Replace):
@@ -27,7 +29,8 @@ class Huge(Replace):
         Fault.check(self)
         self.require("of", isinstance(self.of, str) and len(self.of) == 1 and self.of in "$!=*%~>|",
                      "one of $ ! = * % ~ > |")
-        self.require("announces", is_count(self.announces), "an integer from 1 on")
+        self.require("announces", is_count(self.announces) and self.announces < MOST,
+                     "an integer from 1 on, below 10**40")
 
     def instead(self) -> bytes:
         """Return the header."""

@@ -21,7 +21,10 @@ class Replace(Fault):
         raise NotImplementedError
 
     async def strike(self, moment: Moment, pieces: Pieces) -> AsyncGenerator[Piece]:
-        """Drop the reply first, so that it is whole before the next one begins."""
+        """Drop the reply first, so that it is whole before the next one begins; the same reply is no fault."""
+        instead = self.instead()
+        begin = b"".join([bytes(piece) async for piece in pieces.first(len(instead) + 1)])
         await pieces.drop()
-        moment.did(self.kind)
-        yield self.instead()
+        if begin != instead:
+            moment.did(self.kind)
+        yield instead

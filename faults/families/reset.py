@@ -32,6 +32,8 @@ class Reset(Fault):
         """Pass so much, and end."""
         async for piece in pieces if self.after is None else pieces.first(self.after):
             yield piece
+        if not await pieces.more():
+            moment.passed()
         await moment.read()
         moment.did("reset")
         await moment.end(reset=True)

@@ -44,7 +44,7 @@ class Split(Fault):
             async for piece in pieces if end is None else pieces.first(end - done):
                 if done and not passed:
                     reads = reads and await moment.read()
-                    if not struck:
+                    if reads and not struck:
                         moment.did("split")
                         struck = True
                 passed += len(piece)

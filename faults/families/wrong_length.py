@@ -9,6 +9,10 @@ from typing import ClassVar
 from kvproof.faults.fault import Fault, Moment, bulk_size
 from kvproof.faults.pieces import Piece, Pieces
 
+MOST = 2**30
+"""Bytes by which a value can be made longer or shorter."""
+_BLOCK = 65_536
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongLength(Fault):
@@ -27,8 +31,8 @@ class WrongLength(Fault):
     def check(self) -> None:
         """Check both too."""
         Fault.check(self)
-        fits = isinstance(self.by, int) and not isinstance(self.by, bool) and self.by != 0
-        self.require("by", fits, "an integer other than 0: bytes more or less")
+        fits = isinstance(self.by, int) and not isinstance(self.by, bool) and 0 < abs(self.by) <= MOST
+        self.require("by", fits, f"an integer other than 0, at most {MOST} either way: bytes more or less")
         self.require("honest", isinstance(self.honest, bool), "true or false")
 
     async def strike(self, moment: Moment, pieces: Pieces) -> AsyncGenerator[Piece]:
@@ -45,7 +49,7 @@ class WrongLength(Fault):
                     yield piece
                 async for _ in pieces.first(max(0, -self.by)):
                     pass
-                if self.by > 0:
-                    yield bytes(self.by)
+                for begin in range(0, max(0, self.by), _BLOCK):
+                    yield bytes(min(_BLOCK, self.by - begin))
         async for piece in pieces:
             yield piece
