@@ -25,9 +25,9 @@ import trio
 
 from kvproof.errors import DeadlineExceeded, KvproofError, ProxyFailed, UsageError
 from kvproof.faults.armed import Armed
+from kvproof.faults.conduit import plain
 from kvproof.faults.families.refuse import Refuse
 from kvproof.faults.fault import Until
-from kvproof.faults.flow import plain
 from kvproof.faults.pump import Pump
 from kvproof.faults.relay import Connect, Relay
 from kvproof.faults.schedule import from_json
