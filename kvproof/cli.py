@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import errno
+import io
 import json
 import os
 import signal
@@ -53,6 +54,10 @@ _REPLAYS = """Replay one historic bug on one connector, without editing its code
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 as expected, 1 a finding, 2 wrong usage, 3 inconclusive."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character shows its number.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     options = parser().parse_args(arguments)
     for number in (signal.SIGTERM, signal.SIGHUP):
         # However a run is ended, it ends what it started and writes what it knows.

@@ -8,6 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from kvproof.errors import UsageError
+
 
 def add(commands: Any) -> None:
     """Add `trace`, `validate` and `explore` to the parser's commands."""
@@ -36,7 +38,7 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     explore.add_argument("-W", "--ranks", type=_count, default=3, metavar="W", help="up to so many ranks (default: 3)")
-    explore.add_argument("-n", "--chunks", type=_count, default=4, metavar="N", help="and chunks (default: 4)")
+    explore.add_argument("-n", "--chunks", type=_chunks, default=4, metavar="N", help="and chunks (default: 4)")
     explore.add_argument("--json", metavar="FILE", type=Path, help="write the table as JSON (- for standard output)")
     explore.set_defaults(command=_explore)
 
@@ -64,6 +66,10 @@ def _count(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= 64:
         raise argparse.ArgumentTypeError(f"expected a number from 1 to 64, got {text!r}")
     return int(text)
+
+
+def _chunks(text: str) -> int:
+    return 0 if text == "0" else _count(text)
 
 
 def _trace(options: argparse.Namespace) -> int:
@@ -103,6 +109,9 @@ def _validate(options: argparse.Namespace) -> int:
     from kvproof.results import check_writable, write_text
 
     if options.json:
+        for read in (options.log, Path(options.protocol)):
+            if options.json.exists() and read.exists() and options.json.samefile(read):
+                raise UsageError(f"--json {options.json} would overwrite {read}, which is to be read")
         check_writable(options.json)
     found = validate.validate(
         options.log, options.protocol, report.Counting("events"), complete=options.complete)

@@ -10,7 +10,14 @@ class KvproofError(Exception):
 
 
 class UsageError(KvproofError):
-    """The command or call asks for something that does not exist or does not fit. Correct the call."""
+    """The command or call asks for something that does not exist or does not fit. Correct the call.
+
+    Its text is one line in which everything is printable, whatever name or file was given.
+    """
+
+    def __str__(self) -> str:
+        """Return the text, a space for each letter that would be more than text to a terminal."""
+        return "".join(letter if letter.isprintable() else " " for letter in super().__str__())
 
 
 class NotInstalled(KvproofError):

@@ -10,49 +10,96 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import threading
 from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+_forks = 0
+"""How often this process was forked from another one since this module was imported."""
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class Recorder:
     """Appends events to a log; may be called from any thread, and by several processes on one file.
 
     Each event is one `write` to a file opened for appending, so that a process that is killed loses none of those it
-    has recorded, and no two are mixed.
+    has recorded, and no two are mixed. Events are numbered in the order in which they are written (but for what a
+    signal handler records in the middle of a call). A process that is forked makes a recorder of its own, or two would
+    write the same numbers.
     """
 
     def __init__(self, path: str | Path, rank: int = 0) -> None:
-        """Append to the file at `path` what `rank` does; the file is made when it is not there. Raises OSError."""
-        self.rank = rank
+        """Append to the file at `path` what `rank` does; the file is made when it is not there.
+
+        Raises OSError, and ValueError for a rank that is no natural number.
+        """
+        self.rank = _natural("rank", rank)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._next = itertools.count()
         self._shapes: dict[tuple[str, tuple[str, ...]], bytes] = {}
+        self._forks = _forks
+        # Not a plain lock: a signal handler may record what it does while this very thread is recording.
+        self._lock = threading.RLock()
+        self._next = itertools.count()
+        self._rest = b""
 
     def __call__(self, event: str, /, step: int = 0, **values: Any) -> None:
         """Record that `event` has happened in this step; values: numbers, truth values, strings, or lists of them.
 
-        What is about to be entered is recorded before, what was left, taken or learnt after. Raises OSError when the
-        line could not be written, and TypeError for a value that is no JSON.
+        What is about to be entered is recorded before, what was left, taken or learnt after. Raises TypeError or
+        ValueError, and records nothing, for what is no JSON (NaN is none), once the recorder is closed, and in a
+        process that was forked from the recorder's (RuntimeError). Raises OSError when the file did not take the line:
+        the event keeps its number, so that the log shows that it is missing; do not record it again.
         """
         keys = (event, tuple(values))
         shape = self._shapes.get(keys)
         if shape is None:
             shape = self._shapes[keys] = self._shape(event, values)
+        if type(step) is not int or step < 0:
+            step = _natural("step", step)
         written = [str(value).encode() if type(value) is int else _encoded(value) for value in values.values()]
-        line = shape % (next(self._next), step, *written)
-        if os.write(self._fd, line) != len(line):
-            raise OSError(f"the log took only a part of an event ({event})")
+        if self._forks != _forks:
+            raise RuntimeError("this recorder is of the process that this one was forked from; make a Recorder here")
+        with self._lock:
+            if self._fd < 0:
+                raise ValueError(f"the recorder is closed; {event} was not recorded")
+            line = shape % (next(self._next), step, *written)
+            if self._rest:
+                self._finish()
+            count = os.write(self._fd, line)
+            if count != len(line):
+                self._rest = line[count:]
+                self._finish()
+
+    def _finish(self) -> None:
+        """Write the rest of a line of which the file took a part, or the next line would be appended to it."""
+        while self._rest:
+            self._rest = self._rest[os.write(self._fd, self._rest) :]
 
     def _shape(self, event: str, values: dict[str, Any]) -> bytes:
+        if not isinstance(event, str):
+            raise ValueError(f"the event is {event!r}; expected its name")
         name = json.dumps(event).replace("%", "%%")
         fields = ",".join(f"{json.dumps(key).replace('%', '%%')}:%b" for key in values)
         return f'{{"rank":{self.rank},"seq":%d,"step":%d,"event":{name},"values":{{{fields}}}}}\n'.encode()
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
+        """Close the file; nothing happens when it is closed already."""
+        if self._forks != _forks:
+            # The lock may be held for ever by a thread that was not forked with this one.
+            self._lock = threading.RLock()
+        with self._lock:
+            descriptor, self._fd = self._fd, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def __enter__(self) -> Recorder:
         """Return the recorder itself."""
@@ -63,7 +110,13 @@ class Recorder:
         self.close()
 
 
+def _natural(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < 0:
+        raise ValueError(f"{name} is {value!r}; expected a natural number")
+    return int(value)
+
+
 def _encoded(value: Any) -> bytes:
     if type(value) is str:
         return encode_basestring_ascii(value).encode()
-    return json.dumps(value, separators=(",", ":")).encode()
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()

@@ -18,7 +18,8 @@ from kvproof.traces.text import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from kvproof.validate import Judgement, Line
+    from kvproof.log import Line
+    from kvproof.validate import Judgement
 
 WIDTH = 120
 """Columns of a table that goes into a pipe or a file."""
@@ -85,8 +86,12 @@ def judgement(found: Judgement) -> str:
 
 
 def _judged(found: Judgement) -> list[str]:
-    if found.line is not None:
-        return [_wrong(found, found.line)]
+    said = [_wrong(found, found.line)] if found.line is not None else _right(found)
+    return [*said, "the last line is cut off, and was left out"] if found.cut else said
+
+
+def _right(found: Judgement) -> list[str]:
+    """Return what is said of a log that is all explained."""
     told = f"{found.events} events are a behaviour of the protocol"
     filled = f"; not recorded, and filled in: {', '.join(found.filled)}" if found.filled else ""
     ends = [f"  {each}" for each in found.unfinished[:ENDS]]

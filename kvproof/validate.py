@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from kvproof.errors import UsageError
+from kvproof.log import Line, Log, read
 from kvproof.spec.events import BEGIN, ENDS, complaint
 from kvproof.spec.follow import Seen, Unclear, Unexplained
-from kvproof.spec.protocol import NoSuchWorld, Protocol
+from kvproof.spec.protocol import Begin, NoSuchWorld, Protocol
 from kvproof.spec.protocols import PROTOCOLS, of_system
 
-_FIELDS = ("rank", "seq", "event")
 _PAGE = "docs/validating-a-log.md lists what there is"
 _CODES = {"accepted": 0, "accepted so far": 0, "rejected": 1, "unclear": 3, "inconclusive": 3}
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a log: where it stands, who recorded it as which of its events, in which step, and what it says."""
-
-    number: int
-    rank: int
-    seq: int
-    step: int
-    event: str
-    values: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +27,7 @@ class Judgement:
     of the formula that is false; means: the same in the words of the protocol, where it has any; hint: what may have
     caused it. lost: it is wrong by its number, so that a record is missing or too many. unfinished: where everybody
     stands at the end. filled: the kinds of events that nobody recorded, and that were filled in. silent: what cannot be
-    told about the end. place: what a step is called.
+    told about the end. place: what a step is called. cut: whether the last line was cut off, and left out.
     """
 
     verdict: str
@@ -55,50 +41,12 @@ class Judgement:
     filled: tuple[str, ...] = ()
     silent: str = ""
     place: str = "step"
+    cut: bool = False
 
     @property
     def exit_code(self) -> int:
         """0 accepted, 1 rejected, 3 it cannot be told."""
         return _CODES[self.verdict]
-
-
-def read(path: Path) -> list[Line]:
-    """Read a log; raises UsageError, in one line, for one that is none. A last line that is cut off is left out."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}; expected a log, a line of JSON for each event") from error
-    whole, _, _ = data.rpartition(b"\n")
-    lines = [_line(path, number, text) for number, text in enumerate(whole.split(b"\n"), 1) if text.strip()]
-    if not lines:
-        raise UsageError(f"{path}: there is no event in it; expected a line of JSON for each")
-    if all(line.event == BEGIN for line in lines):
-        raise UsageError(f"{path}: there is nothing but `begin` in it; expected a line for each event after it")
-    return lines
-
-
-def _line(path: Path, number: int, text: bytes) -> Line:
-    def wrong(found: str) -> UsageError:
-        return UsageError(f'{path}:{number}: {found}; expected such as '
-                          '{"rank": 0, "seq": 0, "event": "enter_exchange", "values": {}}')
-
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise wrong(f"no JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise wrong(f"{type(found).__name__} instead of an object")
-    missing = [name for name in _FIELDS if name not in found]
-    if missing:
-        raise wrong(f"no {missing[0]}")
-    values, step = found.get("values", {}), found.get("step", 0)
-    numbers = {"rank": found["rank"], "seq": found["seq"], "step": step}
-    for name, value in numbers.items():
-        if type(value) is not int or value < 0:
-            raise wrong(f"{name} is {value!r}, which is no natural number")
-    if not isinstance(found["event"], str) or not isinstance(values, dict):
-        raise wrong("event is no string, or values is no object")
-    return Line(number, found["rank"], found["seq"], step, found["event"], values)
 
 
 @dataclass
@@ -107,30 +55,48 @@ class _Run:
 
     path: Path
     protocol: Callable[[], Protocol]
-    lines: list[Line]
+    log: Log
     steps: dict[int, Protocol] = field(default_factory=dict)
     expected: dict[int, int] = field(default_factory=dict)
-    begun: dict[int, list[Mapping[str, Any]]] = field(default_factory=dict)
+    begun: dict[int, list[Begin]] = field(default_factory=dict)
     ranks: dict[int, set[int]] = field(default_factory=dict)
     behind: dict[int, int] = field(default_factory=dict)
-    begins: set[tuple[int, int]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Find what each step is about, and which began before which."""
+        self.sample = self.protocol()
+        self.events, self.place = self.sample.events, self.sample.place
+        self.recorded, self.wrong = self.log.recorded, self.log.wrong
+        self.lines = list(self._usable())
         for line in self.lines:
             self.ranks.setdefault(line.step, set()).add(line.rank)
             if line.event == BEGIN:
-                self.begun.setdefault(line.step, []).append({**line.values, "rank": line.rank})
-        self.recorded = {line.event for line in self.lines if line.event != BEGIN}
+                self.begun.setdefault(line.step, []).append(Begin(line.rank, line.values))
         # Chunks may come for a step before anybody turns to it.
-        turned = dict.fromkeys(line.step for line in self.lines if line.event != "arrive")
+        turned = dict.fromkeys(line.step for line in self.lines if line.event not in self.sample.early)
         self.numbers = list({**turned, **self.ranks})
         self.order = {number: place for place, number in enumerate(self.numbers)}
-        self.events, self.place = self.protocol().events, self.protocol().place
 
     def judge(self, progress: Callable[[int], None], *, complete: bool) -> Judgement:
-        """Follow it to its end, or to the first event that no behaviour explains."""
-        self.usable()
+        """Follow it to its end, or to the first event that no behaviour explains.
+
+        Raises UsageError for the first line that is no event, unless a line before that is explained by none.
+        """
+        try:
+            found = self.followed(progress)
+        except NoSuchWorld as error:
+            raise self.wrong or error from error
+        if found is None or (self.wrong and found.verdict != "rejected"):
+            if self.wrong:
+                raise self.wrong
+            try:
+                found = self.ended(complete=complete)
+            except Unclear as error:
+                found = Judgement("unclear", len(self.lines), self.lines[-1], str(error), place=self.place)
+        return replace(found, cut=self.log.cut)
+
+    def followed(self, progress: Callable[[int], None]) -> Judgement | None:
+        """Return what is to be said of the first line that is wrong, or that cannot be told."""
         for count, line in enumerate(self.lines):
             progress(count)
             why = _out_of_turn(line, self.expected)
@@ -152,7 +118,7 @@ class _Run:
                 return Judgement("rejected", count, line, str(error), means, self.hint(), place=self.place)
             except Unclear as error:
                 return Judgement("unclear", count, line, str(error), place=self.place)
-        return self.ended(complete=complete)
+        return None
 
     def hint(self) -> str:
         """Return what may be the cause when the lines of each rank stand together, as files put together have them."""
@@ -162,15 +128,48 @@ class _Run:
         return ("the lines of each rank stand together; if these are several files put together, their order is not "
                 "that in which things happened")
 
-    def usable(self) -> None:
-        """Look whether each line is one of the protocol's events; raises UsageError."""
-        for line in self.lines:
-            wrong = complaint(self.events, line.event, line.values)
+    def _usable(self) -> Iterator[Line]:
+        """Return the lines before the first that is none of the protocol's events, or is a `begin` out of its place."""
+        begins: set[tuple[int, int]] = set()
+        taken: set[tuple[int, int]] = set()
+        due: dict[int, int] = {}
+        for line in self.log.lines:
+            if _out_of_turn(line, due):
+                # It is rejected there, and what follows is of no account.
+                yield line
+                return
+            due[line.rank] = line.seq + 1
+            wrong = complaint(self.events, line.event, line.rank, line.values)
             if wrong:
                 others = [name for name, made in PROTOCOLS.items() if self.recorded <= made().events.keys()]
                 known = self.recorded <= self.events.keys() or not others
-                hint = _PAGE if known else f"the events are those of --protocol {' or '.join(others)}"
-                raise UsageError(f"{self.path}:{line.number}: {wrong}; {hint}")
+                wrong += f"; {_PAGE}" if known else f"; the events are those of --protocol {' or '.join(others)}"
+            else:
+                wrong = self._misplaced(line, begins, taken)
+            if wrong:
+                self.wrong = UsageError(f"{self.path}:{line.number}: {wrong}")
+                return
+            yield line
+
+    def _misplaced(self, line: Line, begins: set[tuple[int, int]], taken: set[tuple[int, int]]) -> str:
+        """Return how a `begin` comes twice, or too late, or is missing before this line; "" when it does not."""
+        protocol = self.sample
+        who = (line.rank if protocol.each else -1, line.step)
+        if line.event == BEGIN:
+            if (line.rank, line.step) in begins:
+                return (f"rank {line.rank} begins {protocol.place} {line.step} twice; give each {protocol.place} a "
+                        "number of its own")
+            begins |= {(line.rank, line.step), (-1, line.step)}
+            whose = f"what rank {line.rank} has recorded" if protocol.each else "what was recorded"
+            late = f"`begin` comes after {whose} of {protocol.place} {line.step}; record it first"
+            return late if who in taken else ""
+        if line.event in protocol.early:
+            return ""
+        taken.add(who)
+        if protocol.each and (line.rank, line.step) not in begins and (-1, line.step) in begins:
+            return (f"rank {line.rank} has recorded no `begin` of {protocol.place} {line.step} before this; each rank "
+                    "records what it was told")
+        return ""
 
     def step(self, number: int) -> Protocol:
         """Return the step of that number, begun."""
@@ -190,13 +189,8 @@ class _Run:
 
     def turns_to(self, line: Line) -> None:
         """Look whether a rank may turn to a step, where ranks take them one after the other; raises Astray."""
-        if line.event == BEGIN:
-            if (line.rank, line.step) in self.begins:
-                raise NoSuchWorld(f"line {line.number}: rank {line.rank} begins {self.place} {line.step} twice; give "
-                                  f"each {self.place} a number of its own")
-            self.begins.add((line.rank, line.step))
         behind, here = self.behind.get(line.rank, 0), self.order[line.step]
-        if here <= behind or line.event == "arrive":
+        if here <= behind or line.event in self.sample.early:
             return
         self.behind[line.rank] = here
         for number in self.numbers[behind:here]:
@@ -245,9 +239,9 @@ def validate(
 
     complete: whether the log has to end finished.
     """
-    lines = read(path)
+    log = read(path)
     try:
-        return _Run(path, _protocol(protocol), lines).judge(progress, complete=complete)
+        return _Run(path, _protocol(protocol), log).judge(progress, complete=complete)
     except NoSuchWorld as error:
         raise UsageError(f"{path}: {error}") from error
 

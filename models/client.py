@@ -167,7 +167,7 @@ class Connection:
         if not left:
             return self._scratch
         if self._target is not None:
-            return self._target[self._landed : self._landed + left]
+            return self._target[self._landed :]
         if self._drain is None:
             self._drain = memoryview(bytearray(DRAIN))
         return self._drain[:left]
@@ -176,14 +176,11 @@ class Connection:
         """Take note that `count` bytes arrived in what `receive_into` returned last; 0 means that the peer closed."""
         if self.broken is not None:
             return []
-        if count == 0:
+        if not count:
             return self.lost("the server closed the connection")
         view = self.receive_into()[:count]
         direct = self._target is not None and bool(self._scanner.payload)
-        try:
-            return self._take_direct(view) if direct else self._take(view)
-        except ProtocolError as error:
-            return self.lost(str(error))
+        return self._take_direct(view) if direct else self._take(view)
 
     def cancel(self, identity: Hashable, reason: str) -> list[Done]:
         """Give up a request because its caller does not want it any more; its reply will reach nobody."""
@@ -206,7 +203,7 @@ class Connection:
         for index, (request, abandoned) in enumerate(self._waiting):
             if request.identity == identity and not abandoned:
                 self._waiting[index] = (replace(request, into=None, payload=None), True)
-                if index == 0:
+                if not index:
                     self._target = None
                 return [Done(identity, Failed(reason))]
         return []
@@ -218,39 +215,36 @@ class Connection:
 
     def _take(self, view: memoryview) -> list[Done]:
         done: list[Done] = []
-        raw = bytes(view)
-        at = 0
-        while at < len(raw):
+        rest = bytes(view)
+        while rest:
             left = self._scanner.payload
             if left:
-                piece = view[at : at + left]
+                # Of a payload that is wanted this is the beginning: its header has just come.
+                piece, rest = rest[:left], rest[left:]
                 if self._target is not None:
-                    self._target[self._landed : self._landed + len(piece)] = piece
-                self._landed += len(piece)
+                    self._target[: len(piece)] = piece
+                self._landed = len(piece)
                 self._scanner.feed(piece)
-                at += len(piece)
                 continue
             # Every header and every frame ends with a line feed, so a piece up to one holds at most one of them.
-            cut = raw.find(b"\n", at) + 1 or len(raw)
+            line, end, rest = rest.partition(b"\n")
             try:
-                done += self._take_line(raw[at:cut])
+                done += self._take_line(line + end)
             except ProtocolError as error:
                 # What ended before the bad byte has ended; only the rest fails.
                 return done + self.lost(str(error))
-            at = cut
         return done
 
     def _take_line(self, piece: bytes) -> list[Done]:
-        body = self._scanner.payload is not None
         frames = self._scanner.feed(piece)
         self._small += piece
         if not frames:
-            if not body and self._scanner.payload is not None:
+            if self._scanner.payload is not None:
                 self._open_payload(self._scanner.payload)
             if len(self._small) > SMALL:
                 raise ProtocolError(f"a reply of more than {SMALL} bytes that is not a bulk string")
             return []
-        frame, whole, size = frames[0], bytes(self._small), self._size
+        [frame], whole, size = frames, bytes(self._small), self._size
         self._small.clear()
         self._target, self._size, self._landed = None, None, 0
         if frame.kind == ">":
@@ -280,8 +274,8 @@ def judge(request: Request, reply: Value | BulkString) -> Outcome:
     """Return what `reply` means for `request`."""
     if isinstance(reply, ErrorReply):
         return Failed(f"the server answered: {reply.message}")
-    if request.expects == "bulk" and request.into is not None:
-        if reply is Null.BULK or reply is Null.PLAIN:
+    if request.into is not None:
+        if reply in (Null.BULK, Null.PLAIN):
             return Absent()
         if isinstance(reply, BulkString):
             if reply.size == len(request.into):

@@ -1,7 +1,8 @@
 """Values in the Informal Trace Format of Apalache and Quint, strictly.
 
 What has a JSON form of its own has that; numbers past 53 bits are ``#bigint``, functions ``#map`` (the key of several
-arguments a ``#tup``), tuples ``#tup``, sets ``#set``. The format has no fractions: they are ``#unserializable``.
+arguments a ``#tup``), tuples ``#tup``, sets ``#set``. The format has no fractions: they are ``#unserializable``. Its
+records, lists and other text that is ``#unserializable`` are not read: no system here has such a value.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ Value: TypeAlias = Any
 
 _EXACT = 2**53 - 1
 """The largest number that every reader of JSON takes as it is."""
-_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,999})")
+_DIGITS = 1000
+"""Decimal digits that a number has at most."""
+_WHOLE = re.compile(rf"-?(0|[1-9][0-9]{{0,{_DIGITS - 1}}})")
 _EXPECTED = "a truth value, whole number, string, #bigint, #map, #set, #tup or #unserializable fraction"
 
 
@@ -60,9 +63,9 @@ def encode(value: Value) -> Any:
     if isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
-        return value if abs(value) <= _EXACT else {"#bigint": str(value)}
+        return value if abs(value) <= _EXACT else {"#bigint": _digits(value)}
     if isinstance(value, Fraction):
-        return {"#unserializable": f"{value.numerator}/{value.denominator}"}
+        return {"#unserializable": f"{_digits(value.numerator)}/{_digits(value.denominator)}"}
     if isinstance(value, tuple):
         return {"#tup": [encode(part) for part in value]}
     if isinstance(value, frozenset):
@@ -70,6 +73,13 @@ def encode(value: Value) -> Any:
     if isinstance(value, dict):
         return {"#map": [[_key(key), encode(here)] for key, here in value.items()]}
     raise ValueError(f"found {value!r}; expected {_EXPECTED}")
+
+
+def _digits(number: int) -> str:
+    """Return a number in decimal digits; raises ValueError where there are more than are read back."""
+    if abs(number) >= 10**_DIGITS:
+        raise ValueError(f"found a number of {number.bit_length()} bits; expected at most {_DIGITS} decimal digits")
+    return str(number)
 
 
 def _key(key: Any) -> Any:
@@ -136,5 +146,9 @@ def _apart(seen: dict[Any, Any], value: Value, where: str) -> Value:
     except TypeError:
         raise ValueError(f"{where}: found a function as an element or a key; expected a plain value") from None
     if twice:
+        here, there = described(encode(value)), described(encode(next(other for other in seen if other == value)))
+        if here != there:
+            raise ValueError(f"{where}: found {here} beside {there}, which is the same value in Python; "
+                             "expected elements and keys of one sort")
         raise ValueError(f"{where}: found {value!r} twice; expected each element and key once")
     return value

@@ -59,12 +59,17 @@ class Rank:
     @property
     def done(self) -> bool:
         """It has been through the exchange and every broadcast."""
-        return self.left >= 1 and self.left == 1 + self.agreed
+        return self.left == 1 + self.agreed
+
+    @property
+    def inside(self) -> bool:
+        """It has entered a collective of this step that it has not left."""
+        return self.entered > self.left
 
     @property
     def waits(self) -> bool:
-        """It is inside a collective, of this step or of the later one."""
-        return self.present and (self.entered > self.left or (self.called and not self.answered))
+        """It lives, and is inside a collective of this step or of the later one."""
+        return self.present and (self.inside or (self.called and not self.answered))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +133,14 @@ class World:
     def _moves(self, r: int) -> Iterator[Event]:
         """Return what rank r can do by itself: one thing at most."""
         rank, length = self.ranks[r], self.plans[r].length
-        if rank.entered == 0:
+        if not rank.entered:
             if rank.failure < length and not self.misses(r, rank.failure):
                 yield Event("look", r)
             else:
                 yield Event("enter_exchange", r)
-        elif rank.entered > rank.left:
+        elif rank.inside:
             if all(peer.entered >= rank.entered for peer in self.ranks):
-                yield Event("leave_exchange" if rank.left == 0 else "leave_broadcast", r)
+                yield Event("leave_broadcast" if rank.left else "leave_exchange", r)
         elif not rank.done:
             yield Event("enter_broadcast", r)
         elif self.failing and not rank.called:
@@ -203,7 +208,7 @@ def complaint(world: World) -> str:
             return f"the ranks were told different lists, and rank {r} takes a prefix of {rank.agreed}"
     for r, rank in ranks:
         for q, peer in ranks:
-            if rank.done and peer.entered > peer.left and rank.entered <= peer.left:
+            if rank.done and peer.inside and rank.entered <= peer.left:
                 return f"rank {r} is through, and rank {q} waits for it in collective {peer.left}"
         if rank.held - set(range(rank.agreed)):
             return f"rank {r} holds chunk {max(rank.held)}, past the agreed prefix of {rank.agreed}"

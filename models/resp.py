@@ -184,10 +184,10 @@ def parse(frame: Bytes) -> Value:
     raw = bytes(frame)
     try:
         value, end = _parse(raw, 0)
-    except (ValueError, IndexError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError(f"not a whole RESP frame: {raw[:64]!r}") from error
-    if end != len(raw):
-        raise ProtocolError(f"{len(raw) - end} bytes after the end of a RESP frame: {raw[:64]!r}")
+    if rest := raw[end:]:
+        raise ProtocolError(f"{len(rest)} bytes after the end of a RESP frame: {raw[:64]!r}")
     return value
 
 

@@ -70,6 +70,9 @@ class Trace:
             raise ValueError(f"found {self.ranks} ranks, size {self.size}; expected 1 and 0, up to {_MOST}")
         if self.role and self.role not in ROLES:
             raise ValueError(f"found the role {self.role!r}; expected one of {', '.join(ROLES)}, or none")
+        for number, taken in enumerate(self.taken, 1):
+            if taken.rank is not None and not 0 <= taken.rank < self.ranks:
+                raise ValueError(f"states[{number}].#meta.rank: found {taken.rank}; expected a rank below {self.ranks}")
         for number, state in enumerate(self.states):
             if state.keys() != self.states[0].keys():
                 odd = sorted(state.keys() ^ self.states[0].keys())
@@ -234,6 +237,11 @@ def changes(before: Mapping[str, Value], after: Mapping[str, Value]) -> list[Cha
         elif old != new:
             found.append(Change(name, None, old, new))
     return found
+
+
+def printable(text: str) -> str:
+    """Return the text without what a terminal, XML or HTML would take for more than text."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def shown(value: Any) -> str:

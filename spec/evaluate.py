@@ -22,11 +22,27 @@ class CannotEvaluate(Exception):
     """A formula holds something that has no meaning in Python, or asks a function beyond its domain."""
 
 
+class BeyondSize(CannotEvaluate):
+    """A run leaves the integers of its finite world, beyond which neither functions nor quantifiers go.
+
+    What is computed there would be no answer: take a larger world.
+    """
+
+    def __init__(self, what: str, size: int, *, below: bool = False) -> None:
+        """Say what leaves them, the largest of them, and whether it is below 0, where a larger one helps nobody."""
+        remedy = "no function has values below 0, so ask first whether it is there" if below else "give a larger `size`"
+        super().__init__(f"{what}: the run leaves the integers 0..{size}; {remedy}")
+
+
 @dataclass
 class _Compiler:
-    """Writes one Python expression for one formula; `arguments` are the constants that are passed by position."""
+    """Writes one Python expression for one formula; `arguments` are the constants that are passed by position.
+
+    bounded: whether each integer up to which a variable or an argument goes is looked at.
+    """
 
     arguments: Mapping[str, str] = field(default_factory=dict)
+    bounded: bool = False
     bound: list[str] = field(default_factory=list)
     written: dict[tuple[int, int], str] = field(default_factory=dict)
 
@@ -49,8 +65,41 @@ class _Compiler:
         if kind in _INFIX and len(parts) == 1 and kind == z3.Z3_OP_SUB:
             return f"(-{parts[0]})"
         if kind in _INFIX:
-            return f"({f' {_INFIX[kind]} '.join(parts)})"
+            return self._within_size(term, kind, f"({f' {_INFIX[kind]} '.join(parts)})")
         return self._other(term, kind, parts)
+
+    def _within_size(self, term: z3.ExprRef, kind: int, comparison: str) -> str:
+        """Return a comparison, after a look at what an integer variable is compared with in it."""
+        if not self.bounded or kind not in _COMPARISONS or term.arg(0).sort() != z3.IntSort():
+            return comparison
+        left, right = term.children()
+        if not (self._varies(left) or self._varies(right)):
+            return comparison
+        # Of k < n the integers up to n - 1 have to be there, of k <= n those up to n.
+        before = (kind in (z3.Z3_OP_LT, z3.Z3_OP_GE) and self._is_variable(left)) or (
+            kind in (z3.Z3_OP_GT, z3.Z3_OP_LE) and self._is_variable(right))
+        looks = [f"up_to({self.write(part)}, E['#Int'], {before}, {' '.join(str(part).split())!r})"
+                 for side in (left, right) for part in self._fixed(side)]
+        return f"({' and '.join([*looks, comparison])})"
+
+    def _is_variable(self, term: z3.ExprRef) -> bool:
+        """Whether a term is an integer variable or argument."""
+        if term.sort() != z3.IntSort():
+            return False
+        return z3.is_var(term) or (z3.is_const(term) and term.decl().name() in self.arguments)
+
+    def _varies(self, term: z3.ExprRef) -> bool:
+        """Whether an integer varies with a variable other than as what a function is of it."""
+        if self._is_variable(term) or z3.is_var(term):
+            return self._is_variable(term)
+        applied = term.decl().kind() == z3.Z3_OP_UNINTERPRETED
+        return not applied and term.sort() == z3.IntSort() and any(map(self._varies, term.children()))
+
+    def _fixed(self, term: z3.ExprRef) -> list[z3.ExprRef]:
+        """Return the largest parts of an integer that do not vary."""
+        if not self._varies(term):
+            return [term] if term.sort() == z3.IntSort() else []
+        return [part for child in term.children() for part in self._fixed(child)]
 
     def _other(self, term: z3.ExprRef, kind: int, parts: list[str]) -> str:
         if kind == z3.Z3_OP_NOT:
@@ -97,15 +146,28 @@ _INFIX = {
 }
 
 
-def compiled(term: z3.ExprRef, arguments: Sequence[z3.ExprRef] = ()) -> Callable[..., Any]:
+_COMPARISONS = frozenset({z3.Z3_OP_EQ, z3.Z3_OP_LE, z3.Z3_OP_LT, z3.Z3_OP_GE, z3.Z3_OP_GT})
+
+
+def _up_to(value: int, integers: range, before: bool, what: str) -> bool:
+    """Return True when the integers go up to a value (or to that before it); raises BeyondSize."""
+    if value >= integers.stop + before:
+        raise BeyondSize(f"{what} is {value}", integers.stop - 1)
+    return True
+
+
+def compiled(
+    term: z3.ExprRef, arguments: Sequence[z3.ExprRef] = (), *, bounded: bool = False
+) -> Callable[..., Any]:
     """Return the function ``f(interpretation, *arguments)`` that computes the term.
 
-    arguments: constants of the term that are passed by position instead of by name.
+    arguments: constants of the term that are passed by position instead of by name. bounded: raise BeyondSize where an
+    integer variable or argument is compared with more than the integers go up to, rather than leave out what is beyond.
     """
     names = {str(argument.decl().name()): f"a{index}" for index, argument in enumerate(arguments)}
-    source = f"lambda E{''.join(f', {name}' for name in names.values())}: {_Compiler(names).write(term)}"
+    source = f"lambda E{''.join(f', {name}' for name in names.values())}: {_Compiler(names, bounded).write(term)}"
     code = compile(source, "<formula>", "eval")
-    function: Callable[..., Any] = eval(code, {"Fraction": Fraction})
+    function: Callable[..., Any] = eval(code, {"Fraction": Fraction, "up_to": _up_to})
     return function
 
 

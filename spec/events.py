@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 BEGIN = "begin"
 """The event that says what world a step is in; it is no action."""
+Form = type[int] | type[bool] | tuple[str, ...]
+"""What a value is: a whole number, a truth value, or one of some words."""
 _NATURAL = frozenset({"chunk", "failure", "agreed", "request", "worker", "workers", "world_size", "length", "layout"})
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One kind of event: what it means, the values that it needs, and those that it may have besides."""
+    """One kind of event: what it means, the values that it needs, and those that it may have besides.
+
+    forms: what values are, where they are not numbers that everybody has. taker: the value that is who recorded it.
+    """
 
     means: str
     needs: tuple[str, ...] = ()
     may: tuple[str, ...] = ()
+    forms: Mapping[str, Form] = field(default_factory=dict)
+    taker: str = ""
 
     @property
     def takes(self) -> str:
@@ -30,9 +38,9 @@ Events = Mapping[str, Event]
 
 LOAD: Events = {
     BEGIN: Event(
-        "what the rank was told: how many chunks its list has, how many ranks there are, which rank owns each chunk; "
+        "what the rank was told: how many ranks there are, how many chunks its list has, which rank owns each chunk; "
         "`fingerprint` (equal for equal lists only) and `layout` where they may differ",
-        ("length",), ("world_size", "owners", "fingerprint", "layout")),
+        ("world_size", "length"), ("owners", "fingerprint", "layout")),
     "arrive": Event("the bytes of a chunk of its own have come: early, late or never; may be left out", ("chunk",)),
     "look": Event("it goes past a chunk that it has, or that is not its own; may be left out"),
     "enter_exchange": Event(
@@ -77,7 +85,7 @@ OWNERSHIP: Events = {
 }
 
 
-def complaint(events: Events, event: str, values: Mapping[str, Any]) -> str:
+def complaint(events: Events, event: str, rank: int, values: Mapping[str, Any]) -> str:
     """Return how a line is no event of a protocol, in the names that were written; "" when it is one."""
     known = events.get(event)
     if known is None:
@@ -90,7 +98,31 @@ def complaint(events: Events, event: str, values: Mapping[str, Any]) -> str:
             return f"{event} needs {name!r}; it takes {known.takes}"
     for name, value in values.items():
         if name in _NATURAL and (type(value) is not int or value < 0):
-            return f"{event} has {name} = {value!r}; expected a natural number"
+            return f"{event} has {name} = {_short(value)}; expected a natural number"
         if name == "operation" and type(value) not in (int, str):
-            return f"{event} has {name} = {value!r}; expected a number or a string"
+            return f"{event} has {name} = {_short(value)}; expected a number or a string"
+        if name == "fingerprint" and type(value) not in (int, str):
+            return f"{event} has {name} = {_short(value)}; expected a number or a string"
+        form = known.forms.get(name)
+        if form is not None and not fits(form, value):
+            return f"{event} has {name} = {_short(json.dumps(value), str)}; expected {expected(form)}"
+    if known.taker in values and values[known.taker] != rank:
+        return f"{event} has {known.taker} = {values[known.taker]}, which is who recorded it: rank {rank}"
     return ""
+
+
+def _short(value: Any, written: Callable[[Any], str] = repr) -> str:
+    text = written(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def fits(form: Form, value: Any) -> bool:
+    """Return whether a value is of a form."""
+    return type(value) is str and value in form if isinstance(form, tuple) else type(value) is form
+
+
+def expected(form: Form) -> str:
+    """Return in words what a form is."""
+    if isinstance(form, tuple):
+        return f"one of {', '.join(json.dumps(each) for each in form)}"
+    return "a whole number" if form is int else "true or false"

@@ -83,7 +83,7 @@ class _World:
     def __init__(self, subject: Subject, trace: Trace) -> None:
         self.theory, self.obligation, self.trace = subject.theory, subject.obligation, trace
         self.system = self.theory if isinstance(self.theory, System) else System()
-        self.concrete = Concrete(self.system, trace.ranks, trace.size)
+        self.concrete = Concrete(self.system, trace.ranks, trace.size, bounded=False)
         self.view = self.theory.view()
         self.words = Words(self.concrete)
 

@@ -2,82 +2,177 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import lru_cache
 from typing import Any
 
 from kvproof.spec.completion_designs import RegisterFirst
 from kvproof.spec.events import COMPLETION, OWNERSHIP
-from kvproof.spec.follow import Follower, Seen, Told, Unclear
+from kvproof.spec.finite import Finite, finite
+from kvproof.spec.follow import Condition, Follower, Seen, Steps, Told, Unclear, Way
 from kvproof.spec.ownership import Connection
-from kvproof.spec.protocol import Begun, NoSuchWorld, Protocol, first, listed, natural
-from kvproof.spec.system import Point
+from kvproof.spec.protocol import Begin, Begun, NoSuchWorld, Protocol, alike, first, listed, natural, sized
+from kvproof.spec.system import Point, System
 
-IN_FLIGHT = 24
-"""Operations or requests that are followed at once; of more it cannot be told."""
+WINDOW, MOST_IN_FLIGHT = 4, 4096
+"""Operations or requests that are followed at once: at first, and in the end; of more it cannot be told."""
 
 
-class Completion(Protocol):
+_OF_ALL = frozenset({"dead", "reaped", "closed"})
+"""What is so of workers and the client, and of no operation."""
+
+
+class Windowed(Protocol):
+    """A protocol of which those operations or requests are followed that are not over, in a window that grows."""
+
+    kind: type[System]
+    what = ""
+
+    def __init__(self) -> None:
+        """Begin with a small window."""
+        self._window = WINDOW
+
+    def rigid(self, window: int) -> Point:
+        """Return what is rigid in a window."""
+        raise NotImplementedError
+
+    def fresh(self, world: Finite) -> Point:
+        """Return the state in which nothing has begun."""
+        raise NotImplementedError
+
+    def _grow(self) -> None:
+        """Follow twice as many; raises Unclear when those are too many."""
+        if self._window >= MOST_IN_FLIGHT:
+            raise Unclear(f"more than {MOST_IN_FLIGHT} {self.what}, which is as many as are followed")
+        self._window *= 2
+        follower = self.follower
+        world = finite(self.kind, follower.ranks, self._window - 1)
+        fresh = self.fresh(world)
+        grown = [Way({name: {**fresh[name], **value} if isinstance(value, dict) else value
+                      for name, value in way.state.items()}, way.filled) for way in follower.may_be]
+        follower.world, follower.rigid = world, self.rigid(self._window)
+        follower.restart(grown)
+
+
+@lru_cache(maxsize=32)
+def _no_operation(world: Finite) -> Point:
+    return first(world, got={key: key[0] for key in world.plain["got"]})
+
+
+@lru_cache(maxsize=32)
+def _no_request(world: Finite) -> Point:
+    return first(world, got=dict.fromkeys(world.plain["got"], -1), open=True)
+
+
+@lru_cache(maxsize=32)
+def _no_errors(window: int) -> Point:
+    return {"requests": window, "error": {(k,): False for k in range(window)}}
+
+
+class Completion(Windowed):
     """Operations of a client that registers before it submits; `operation` is its id, `worker` the one it runs on.
 
     An operation is a small number here, which another has when it is over.
     """
 
     events = COMPLETION
+    kind = RegisterFirst
+    what = "operations are not over"
 
     def __init__(self) -> None:
         """Begin with nothing in flight."""
+        super().__init__()
         self._slots: dict[Any, int] = {}
+        self._free = list(range(WINDOW))[::-1]
+        self._ended: set[int] = set()
+        self._touched: Sequence[Any] = ()
 
     def _slot(self, identity: Any) -> int:
         if identity not in self._slots:
-            free = next((slot for slot in range(IN_FLIGHT) if slot not in self._slots.values()), None)
-            if free is None:
-                raise Unclear(f"more than {IN_FLIGHT} operations are in flight")
-            self._slots[identity] = free
+            if not self._free:
+                self._free = list(range(self._window, 2 * self._window))[::-1]
+                self._grow()
+            self._slots[identity] = self._free.pop()
         return self._slots[identity]
 
-    def begin(self, begun: Begun, ranks: set[int], recorded: set[str]) -> None:
+    def rigid(self, window: int) -> Point:
+        """Return how many operations there may be."""
+        return {"operations": window}
+
+    def fresh(self, world: Finite) -> Point:
+        """Return the state in which no operation has begun."""
+        return _no_operation(world)
+
+    def begin(self, begun: Begun, ranks: Set[int], recorded: Set[str]) -> None:
         """Begin with no operation; workers complete unseen."""
-        system = RegisterFirst()
-        workers = max([natural(each, "workers", 1) for each in begun], default=1)
+        shared = alike(begun, ("workers",))
+        workers = natural(Begin(0, shared), "workers", 1)
+        world = sized(RegisterFirst, workers, WINDOW - 1)
         hidden = [name for name in ("complete",) if name not in recorded]
-        state = first(system, workers, IN_FLIGHT - 1, got=lambda operation: operation)
-        self._fresh = state
-        self.follower = Follower(
-            system, workers, IN_FLIGHT - 1, {"operations": IN_FLIGHT}, state, hidden, recycle=self._recycle)
+        self.follower = Follower(world, self.rigid(WINDOW), self.fresh(world), hidden, self._unseen)
+
+    def _unseen(self, event: Seen | Condition, state: Point) -> Iterator[Steps]:
+        """Return that an operation was completed before its completion was taken from the queue."""
+        if isinstance(event, Seen) and event.action in ("drain", "drain_unknown"):
+            yield [("complete", (event.values["o"],))]
 
     def seen(self, event: str, rank: int, values: Mapping[str, Any]) -> Seen:
         """Return the event of the operation's own number."""
-        if values.get("worker", 0) >= self.follower.ranks:
-            raise NoSuchWorld(f"{event} has worker = {values['worker']}, and there are {self.follower.ranks}; record "
+        worker = values.get("worker", 0)
+        if worker >= self.follower.ranks:
+            raise NoSuchWorld(f"{event} has worker = {worker}, and there are {self.follower.ranks}; record "
                               "how many `workers` there are in a `begin`")
+        self._forget()
+        self._touched = [values["operation"]] if "operation" in values else list(self._slots) * (event == "reap")
+        if event == "die" and self.follower.hidden:
+            self._end(worker)
         if "operation" not in values:
-            return Seen(event, rank, {"w": values.get("worker", 0)} if event in ("die", "reap") else {})
+            return Seen(event, rank, {"w": worker} if event in ("die", "reap") else {})
         slot = self._slot(values["operation"])
+        if event in ("drain", "drain_unknown") and slot in self._ended:
+            self.follower.note("complete")
         picks = {"o": slot}
         if event == "register":
-            picks |= {"w": values.get("worker", 0), "i": slot}
+            picks |= {"w": worker, "i": slot}
         if event == "drain":
             picks["p"] = slot
         return Seen(event, rank, picks)
+
+    def _end(self, worker: int) -> None:
+        """Take what a worker had as ended just before it dies: it may have been, and does no harm if it was not."""
+        state = self.follower.may_be[0].state
+        slots = [slot for slot in self._slots.values()
+                 if state["place"][slot,] == "worker" and state["at"][slot,] == worker and not state["dead"][worker,]]
+        self._ended.update(slots)
+        for slot in slots:
+            self.follower.fill([("complete", (slot,))])
 
     def has(self, rank: int) -> bool:
         """Return that anybody may record what a client does; the ranks of its world are its workers."""
         return True
 
-    def _recycle(self, state: Point) -> Point:
-        """Forget what is over: delivered, drained, and its id given back."""
-        over = [identity for identity, slot in self._slots.items() if state["place"][slot,] == "gone"
-                and state["delivered"][slot,] == 1 and not state["busy"][slot,] and not state["registered"][slot,]]
+    def _forget(self) -> None:
+        """Forget what is over, of which only one thing can be so: its id is given back, and its future ended."""
+        follower = self.follower
+        state = follower.may_be[0].state
+        over = [identity for identity in self._touched if identity in self._slots and self._over(identity, state)]
         if not over:
-            return state
-        changed = {name: dict(value) if isinstance(value, dict) else value for name, value in state.items()}
-        for identity in over:
-            slot = self._slots.pop(identity)
-            for name, value in changed.items():
-                if isinstance(value, dict) and (slot,) in value and name not in ("dead", "reaped"):
-                    value[slot,] = self._fresh[name][slot,]
-        return changed
+            return
+        fresh, ways = self.fresh(follower.world), []
+        slots = [self._slots.pop(identity) for identity in over]
+        self._free += slots
+        self._ended.difference_update(slots)
+        for way in follower.may_be:
+            changed = {name: dict(value) if name not in _OF_ALL else value for name, value in way.state.items()}
+            for name in changed.keys() - _OF_ALL:
+                for slot in slots:
+                    changed[name][slot,] = fresh[name][slot,]
+            ways.append(Way(changed, way.filled))
+        follower.restart(ways)
+
+    def _over(self, identity: Any, state: Point) -> bool:
+        slot = self._slots[identity],
+        return bool(state["promised"][slot] and not state["busy"][slot] and not state["registered"][slot])
 
     def unfinished(self) -> list[str]:
         """Return each operation that waits, or whose id is taken, when the log ends."""
@@ -95,7 +190,7 @@ class Completion(Protocol):
         """Return why an event cannot be."""
         if "operation" not in values:
             return "the client was closed before" if event == "close" and state["closed"] else ""
-        slot, operation = self._slot(values["operation"]), f"operation {values['operation']}"
+        slot, operation = self._slots[values["operation"]], f"operation {values['operation']}"
         known, waits = state["promised"][slot,], state["registered"][slot,]
         place, ended = state["place"][slot,], state["delivered"][slot,]
         if event == "register":
@@ -122,7 +217,7 @@ class Completion(Protocol):
         return ""
 
 
-class Ownership(Protocol):
+class Ownership(Windowed):
     """Requests and replies of one connection, which is a step of the log.
 
     Of those with a reply nothing is kept, so that a connection may live as long as it likes.
@@ -130,24 +225,41 @@ class Ownership(Protocol):
 
     events = OWNERSHIP
     place = "connection"
+    kind = Connection
+    what = "requests have no reply yet"
 
     def __init__(self) -> None:
         """Begin with no request."""
+        super().__init__()
         self._base = 0
 
-    def begin(self, begun: Begun, ranks: set[int], recorded: set[str]) -> None:
+    def rigid(self, window: int) -> Point:
+        """Return how many requests there may be, and that no reply is known to be an error."""
+        return _no_errors(window)
+
+    def fresh(self, world: Finite) -> Point:
+        """Return the state in which nothing was sent."""
+        return _no_request(world)
+
+    def begin(self, begun: Begun, ranks: Set[int], recorded: Set[str]) -> None:
         """Begin with a new connection."""
-        system, size = Connection(), IN_FLIGHT - 1
-        rigid = {"requests": IN_FLIGHT, "error": {(k,): False for k in range(IN_FLIGHT)}}
+        world = finite(Connection, 1, WINDOW - 1)
         hidden = [name for name in ("push",) if name not in recorded]
-        self.follower = Follower(
-            system, 1, size, rigid, first(system, 1, size, got=-1, open=True), hidden, recycle=self._recycle)
+        self.follower = Follower(world, self.rigid(WINDOW), self.fresh(world), hidden, self._unseen)
+
+    def _unseen(self, event: Seen | Condition, state: Point) -> Iterator[Steps]:
+        """Return that a push frame came before one was read."""
+        if isinstance(event, Seen) and event.action == "read_push":
+            yield [("push", ())]
 
     def seen(self, event: str, rank: int, values: Mapping[str, Any]) -> Seen:
         """Return the event; `request` counts those sent on this connection, from 0."""
-        state, base = self.follower.may_be[0].state, self._base
-        if event == "send" and state["open"] and state["sent"] == IN_FLIGHT:
-            raise Unclear(f"more than {IN_FLIGHT} requests are outstanding")
+        state = self.follower.may_be[0].state
+        if event == "send" and state["open"] and state["sent"] == self._window:
+            self._slide(state["taken"])
+            if state["taken"] <= self._window // 2:
+                self._grow()
+        base = self._base
         if "request" not in values:
             return Seen(event, 0, {})
         if event == "read":
@@ -160,16 +272,19 @@ class Ownership(Protocol):
         """Return that anybody may record what happens on a connection."""
         return True
 
-    def _recycle(self, state: Point) -> Point:
+    def _slide(self, over: int) -> None:
         """Count from the first request that has no reply yet."""
-        over = state["taken"]
-        if state["sent"] < IN_FLIGHT // 2 or not over or not state["open"]:
-            return state
+        fresh, ways = self.fresh(self.follower.world), []
+        for way in self.follower.may_be:
+            state = way.state
+            later = {name: {(k,): state[name].get((k + over,), fresh[name][k,]) for k in range(self._window)}
+                     for name in ("wanted", "cancelled", "got")}
+            # Whose reply it was that a request was given is not asked any more.
+            later["got"] = {key: value - over if value >= over else -1 for key, value in later["got"].items()}
+            ways.append(Way({**state, **{name: state[name] - over for name in ("sent", "taken", "turn")}, **later},
+                            way.filled))
         self._base += over
-        fresh = first(Connection(), 1, IN_FLIGHT - 1, got=-1, open=True)
-        later = {name: {(k,): state[name].get((k + over,), fresh[name][k,]) for k in range(IN_FLIGHT)}
-                 for name in ("wanted", "cancelled", "got")}
-        return {**state, **{name: state[name] - over for name in ("sent", "taken", "turn")}, **later}
+        self.follower.restart(ways)
 
     def _outstanding(self, state: Point) -> str:
         """Return which requests have no reply yet; "" when all have."""

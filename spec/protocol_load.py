@@ -2,80 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
+from functools import cache, lru_cache
 from typing import Any
 
 import z3
 
 from kvproof.models.load import Plan, World
 from kvproof.spec.events import BEGIN, ENDS, LOAD, Event, Events
-from kvproof.spec.follow import Condition, Follower, Seen, Told, Unclear
+from kvproof.spec.finite import Finite
+from kvproof.spec.follow import Condition, Follower, Seen, Told, Unclear, taken_by
 from kvproof.spec.load import Load
 from kvproof.spec.load_failures import FailingLoad
-from kvproof.spec.protocol import Begun, NoSuchWorld, Protocol, alike, first, listed, natural, table
+from kvproof.spec.protocol import (
+    Begun,
+    NoSuchWorld,
+    Protocol,
+    alike,
+    begins,
+    first,
+    form,
+    listed,
+    natural,
+    sized,
+    table,
+    unloggable,
+)
+from kvproof.spec.protocol_work import Visible, Work
 from kvproof.spec.refine_load import LoadRefinement
-from kvproof.spec.system import Concrete, Point
+from kvproof.spec.system import Point
 from kvproof.spec.theory import Formula, Rank, Rigid, State, View
 
 
 class LoadSteps(Protocol):
     """Steps of the loading protocol, or of a system that somebody has made of it.
 
-    Each rank's `begin` says its list (length, fingerprint, layout) and the owners; a rank that recorded no `begin` was
-    told what the first one was told.
+    Each rank's `begin` says its list (length, fingerprint, layout), how many ranks there are and the owners; a rank
+    that recorded nothing but what came for it was told what the first one was told.
     """
 
-    def __init__(self, kind: type[Load] | None = None) -> None:
+    each, early = True, frozenset({"arrive"})
+
+    def __init__(self, kind: Any = None) -> None:
         """Take the system; `Load`, or where ranks fail `FailingLoad`, unless there is one."""
-        self._kind = kind or Load
+        self._kind: Any = kind or Load
         self._ours = kind is None
-        self.events = _events(self._kind, ours=self._ours)
+        self.events = LOAD if self._ours else _events(self._kind)
         self._failures: dict[int, int] = {}
         self._agreed: set[int] = set()
 
-    def begin(self, begun: Begun, ranks: set[int], recorded: set[str]) -> None:
+    def begin(self, begun: Begun, ranks: Set[int], recorded: Set[str]) -> None:
         """Make a world of what was told to each rank."""
         if not begun:
             raise NoSuchWorld('no `begin` event says what was to be loaded; expected such as {"rank": 0, "seq": 0, '
                               '"event": "begin", "values": {"world_size": 2, "length": 8, "owners": [0, 1, ...]}}')
-        alike(begun, ("world_size", "owners"))
-        told = {each["rank"]: each for each in begun}
-        shared = {name: value for each in reversed(begun) for name, value in each.items()}
-        world_size = natural(shared, "world_size", max(ranks) + 1)
+        more = [name for name in self.events[BEGIN].may if name not in LOAD[BEGIN].may]
+        shared = alike(begun, ("world_size", "owners", *more))
+        world_size = natural(begun[0], "world_size")
         if max(ranks) >= world_size:
             raise NoSuchWorld(f"rank {max(ranks)} has recorded events in a world of {world_size} ranks")
+        failing = issubclass(self._kind, FailingLoad) or (self._ours and bool(recorded & ENDS))
+        longest = max(natural(each, "length") for each in begun)
+        sized(FailingLoad if failing else Load, world_size, longest)
+        told = {each.rank: each for each in begun}
         plans: list[Plan] = []
         fingerprints: dict[tuple[str, int], int] = {}
         for rank in range(world_size):
             said = told.get(rank, begun[0])
-            key = str(said.get("fingerprint", "")), natural(said, "length")
+            key = json.dumps(said.values.get("fingerprint", "")), natural(said, "length")
             plans.append(Plan(natural(said, "length"), fingerprints.setdefault(key, len(fingerprints)),
                               natural(said, "layout", 0)))
-        longest = max(plan.length for plan in plans)
         owners = shared.get("owners", [chunk % world_size for chunk in range(longest)])
         if not (isinstance(owners, list) and len(owners) >= longest
                 and all(type(each) is int and 0 <= each < world_size for each in owners)):
             raise NoSuchWorld(f"owners is {owners!r}; expected the rank that owns each of {longest} chunks")
         # What lies past the lists belongs to whom the last chunk does, so that an owner map in blocks stays one.
         beyond = [*owners, *[owners[-1] if owners else 0] * (longest + 1)][: longest + 1]
-        failing = issubclass(self._kind, FailingLoad) or (self._ours and bool(recorded & ENDS))
         world = World.begin(tuple(plans), tuple(beyond), failing=failing)
-        seen = LoadRefinement(self._kind, self._kind if issubclass(self._kind, FailingLoad) else FailingLoad)
-        system, size = seen.system(world), seen.size(world)
-        concrete = Concrete(system, *size)
-        rigid, state = seen.rigid(world), first(system, *size) | seen.state(world)
-        for name, symbol in system.symbols(Rigid).items():
-            if name not in rigid:
-                if name not in shared:
-                    raise NoSuchWorld(f"`begin` says nothing of {name}, which {self._kind.__name__} declares as Rigid")
-                rigid[name] = table(concrete, symbol, shared[name])
-        for name in system.symbols(State).keys() & (shared.keys() - LOAD_BEGIN):
-            state[name] = table(concrete, system.symbols(State)[name], shared[name])
-        hidden = [act.name for act in system.actions() if act.name not in recorded]
-        self.follower = Follower(system, *size, rigid, state, hidden, seen.ghosts)
-        if "enter_exchange" in recorded and not _changes_work(self._kind):
-            self.follower.helps = _helps
+        made, rigid, state = _begun(self._kind, world, json.dumps({name: shared[name] for name in more
+                                                                   if name in shared}))
+        hidden = [name for name in made.actions if name not in recorded]
+        unseen = None if _changes_work(self._kind) else Work(made.actions, hidden, rigid).unseen
+        visible = Visible(hidden, rigid).key if self._ours else None
+        self.follower = Follower(made, rigid, state, hidden, unseen, visible)
 
     def seen(self, event: str, rank: int, values: Mapping[str, Any]) -> Seen:
         """Return the event; a broadcast is that of the chunk two below the collectives entered or left so far."""
@@ -94,7 +105,7 @@ class LoadSteps(Protocol):
 
     def left(self, rank: int) -> Condition:
         """Return that the rank is done with the step, has given it up, or is dead."""
-        return Condition.of(self._system, lambda s, r: z3.Or(self._system.done(s, r), *self._out(s, r)), rank)
+        return self.follower.about("left", lambda s, r: z3.Or(self._system.done(s, r), *self._out(s, r)), rank)
 
     @property
     def _system(self) -> Any:
@@ -111,7 +122,7 @@ class LoadSteps(Protocol):
             done = z3.And(self._system.done(s, r), z3.Or(z3.Not(s.called(r)), s.answered(r)) if failing else True)
             return z3.Or(done, *self._out(s, r))
 
-        return Condition.of(self._system, over, rank)
+        return self.follower.about("over", over, rank)
 
     def unfinished(self) -> list[str]:
         """Return where each rank stands, unless all are done, have given up, or are dead."""
@@ -145,11 +156,11 @@ class LoadSteps(Protocol):
                 return "has given up"
             if state["called"][rank,] and not state["answered"][rank,]:
                 return "waits in the first collective of a later step"
-        if value(system.done, rank):
+        if value("done", system.done, rank):
             return "is through"
         if left == 0:
             return "waits in the exchange" if entered else "has not entered the exchange"
-        count = value(system.collectives, rank) - 1
+        count = value("collectives", system.collectives, rank) - 1
         if entered > left:
             return f"waits in broadcast {left} of {count}"
         if left == 1:
@@ -271,9 +282,22 @@ class LoadSteps(Protocol):
         return f"{listed(absent, 'rank')} {'have' if len(absent) > 1 else 'has'} not called"
 
 
-LOAD_BEGIN = {"rank", *LOAD[BEGIN].needs, *LOAD[BEGIN].may}
-_WORK = ("arrive", "look", "enter_exchange", "missing")
-"""What brings a rank to the exchange."""
+@lru_cache(maxsize=64)
+def _begun(kind: type[Load], world: World, said: str) -> tuple[Finite, Point, Point]:
+    """Return a system, and the state in which it begins in a world; `said` is what `begin` said besides, as JSON."""
+    seen = LoadRefinement(kind, kind if issubclass(kind, FailingLoad) else FailingLoad)
+    more = json.loads(said)
+    made = sized(type(seen.system(world)), *seen.size(world))
+    rigid, state = seen.rigid(world), first(made, **seen.state(world))
+    for name, symbol in made.system.symbols(Rigid).items():
+        if name not in rigid:
+            if name not in more:
+                raise NoSuchWorld(f"`begin` says nothing of {name}, which {kind.__name__} declares as Rigid")
+            rigid[name] = table(made.concrete, symbol, more[name])
+    for name in made.states.keys() & more.keys():
+        state[name] = table(made.concrete, made.states[name], more[name])
+    begins(made, rigid, state)
+    return made, rigid, state
 
 
 def _agrees(says: str, count: int) -> str:
@@ -287,43 +311,38 @@ def _own(kind: type[Load]) -> type[Load]:
     return FailingLoad if issubclass(kind, FailingLoad) else Load
 
 
-def _changes_work(kind: type[Load]) -> bool:
-    """Return whether a system changes how a rank comes to the exchange."""
+@cache
+def _changes_work(kind: Any) -> bool:
+    """Return whether a system has states or actions besides ours, or changes one of ours."""
     ours = _own(kind)
-    return (kind().symbols(State).keys() != ours().symbols(State).keys()
-            or [act.name for act in kind.actions()] != [act.name for act in ours.actions()]
-            or any(getattr(kind, name) is not getattr(ours, name) for name in _WORK))
+    names = [act.name for act in ours.actions()]
+    return (kind.symbols(State).keys() != ours.symbols(State).keys()
+            or [act.name for act in kind.actions()] != names
+            or any(getattr(kind, name) is not getattr(ours, name) for name in [*names, "missing"]))
 
 
-def _helps(event: Seen | Condition, name: str, picks: tuple[Any, ...], state: Point) -> bool:
-    """Return whether an unrecorded step can help: what nobody recorded a rank does just before it needs it.
-
-    A chunk that comes, and a look, only bring their own rank on to its exchange, and forbid nothing that could come
-    between.
-    """
-    if name not in ("arrive", "look"):
-        return True
-    [rank, *chunk] = picks
-    needed = isinstance(event, Seen) and event.action in ("look", "enter_exchange") and event.rank == rank
-    return needed and chunk in ([], [state["failure"][rank,]])
-
-
-def _events(kind: type[Load], *, ours: bool) -> Events:
+@cache
+def _events(kind: type[Load]) -> Events:
     """Return the events of a system that was made of ours: its own besides, with their picks and its own states."""
-    if ours:
-        return LOAD
+    wrong = unloggable(kind)
+    if wrong:
+        raise NoSuchWorld(f"{kind.__name__}: {wrong}")
     system, base = kind(), _own(kind)
-    states = tuple(name for name, symbol in system.symbols(State).items()
-                   if list(symbol.arguments) in ([], [Rank]) and name not in base().symbols(State))
+    own = {name: form(symbol.result) for name, symbol in system.symbols(State).items()
+           if list(symbol.arguments) in ([], [Rank]) and name not in base().symbols(State)}
+    states = tuple(own)
     rigid = tuple(name for name in system.symbols(Rigid) if name not in Load().symbols(Rigid))
     begin = LOAD[BEGIN]
-    found = {BEGIN: replace(begin, may=(*begin.may, *rigid, *states))}
+    found = {BEGIN: replace(begin, may=(*begin.may, *rigid, *(
+        name for name in system.symbols(State) if name not in base().symbols(State))))}
     for act in kind.actions():
         known = LOAD.get(act.name)
         if known is None:
-            found[act.name] = Event((getattr(kind, act.method).__doc__ or "").strip(), (), (*act.picks, *states))
+            picks = {name: form(sort) for name, sort in act.picks.items()}
+            found[act.name] = Event((getattr(kind, act.method).__doc__ or "").strip(), (), (*act.picks, *states),
+                                    {**picks, **own}, taken_by(act) or "")
         elif "broadcast" in act.name and kind.collectives is not Load.collectives:
-            found[act.name] = replace(known, may=states)
+            found[act.name] = replace(known, may=states, forms=own)
         else:
-            found[act.name] = replace(known, may=(*known.may, *states))
+            found[act.name] = replace(known, may=(*known.may, *states), forms=own)
     return found

@@ -270,7 +270,7 @@ def _shows_nothing(obligation: Obligation, mutant: Mutant, trace: Model | Run) -
         return ""
     assert isinstance(obligation, Always)
     system: Any = theory
-    concrete = Concrete(system, trace.ranks, trace.size)
+    concrete = Concrete(system, trace.ranks, trace.size, bounded=False)
     known = set(theory.symbols())
     rigid = {name: value for name, value in trace.rigid.items() if name in known}
     states = [{name: value for name, value in state.items() if name in known} for state in trace.states]

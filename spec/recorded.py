@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -109,6 +110,8 @@ def _of(obligation: Obligation, trace: Trace) -> type[Theory] | None:
 
 def _file(name: str, beside: Path | None) -> Path:
     for path in (Path(name), *([beside / name, beside / Path(name).name] if beside else [])):
-        if path.is_file():
+        # Not Path.is_file, which raises for a name that is too long.
+        if os.path.isfile(path):
             return path
-    raise UsageError(f"{name}, which the trace is of, is not there; run this where it is, or put it beside the trace")
+    told = name if len(name) <= 200 else f"{name[:197]}..."
+    raise UsageError(f"{told}, which the trace is of, is not there; run this where it is, or put it beside the trace")

@@ -51,7 +51,7 @@ _CONCRETE: dict[type[Framing], Concrete] = {}
 def _concrete(system: Framing) -> Concrete:
     kind = type(system)
     if kind not in _CONCRETE:
-        _CONCRETE[kind] = Concrete(system, 1, max(world["bound"] for world in system.worlds))
+        _CONCRETE[kind] = Concrete(system, 1, max(world["bound"] for world in system.worlds), bounded=False)
     return _CONCRETE[kind]
 
 

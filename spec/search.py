@@ -394,7 +394,7 @@ def _found(asked: z3.Solver, length: int) -> bool:
 
 def believe_run(system: System, run: Run, bad: Bad, concrete: Concrete | None = None) -> None:
     """Compute the run in Python: it starts initially, each step is allowed, and it ends badly."""
-    concrete = concrete or Concrete(system, run.ranks, run.size)
+    concrete = concrete or Concrete(system, run.ranks, run.size, bounded=False)
     view = system.view()
     start = all_of(*system.axioms(view), *system.sized(view, run.size), *system.init(view))
     if not concrete.holds(start, run.rigid, run.states[0]):

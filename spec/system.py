@@ -15,8 +15,8 @@ from typing import Any
 
 import z3
 
-from kvproof.spec.evaluate import Interpretation, compiled
-from kvproof.spec.theory import Formula, Rank, State, Symbol, Theory, View, as_formula
+from kvproof.spec.evaluate import BeyondSize, Interpretation, compiled
+from kvproof.spec.theory import Formula, Int, Rank, State, Symbol, Theory, View, as_formula
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ class System(Theory):
         return {}
 
     @classmethod
+    @functools.cache
     def actions(cls) -> list[Action]:
         """Return the actions, in the order of their declaration."""
         found: dict[str, Action] = {}
@@ -113,65 +114,212 @@ Point = dict[str, Any]
 """A concrete state: a value for each constant, a dictionary from argument tuples for each function."""
 
 
+@dataclass(frozen=True)
+class _Put:
+    """A function that gets another value at one key, both computed from the state and the picks."""
+
+    key: tuple[Callable[..., Any], ...]
+    value: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What becomes of a symbol: it is computed whole, or, where `puts` is there, at a few keys in turn."""
+
+    name: str
+    symbol: Symbol
+    whole: Callable[..., Any]
+    puts: tuple[_Put, ...] | None
+
+
 @functools.cache
-def _computed(kind: type[System], name: str) -> tuple[Callable[..., bool], dict[str, Callable[..., Any]]]:
+def _computed(kind: type[System], name: str, bounded: bool) -> tuple[Callable[..., bool], list[_Change]]:
     """Return an action's guard, and what it makes of each symbol that it changes, as Python."""
     system = kind()
     [act] = [each for each in system.actions() if each.name == name]
-    picks, changes = act.constants(), {}
-    step = act.step(system, system.view(), picks)
+    picks, view, changes = act.constants(), system.view(), []
+    step = act.step(system, view, picks)
+    computing = functools.partial(compiled, arguments=picks, bounded=bounded)
     for changed, meaning in step.changes.items():
         symbol = system.symbols(State)[changed]
         arguments = [z3.Const(f"{changed}.{index}", sort) for index, sort in enumerate(symbol.arguments)]
-        term = meaning(*arguments) if arguments else meaning
-        changes[changed] = compiled(as_formula(term), [*picks, *arguments])
-    return compiled(step.guard, picks), changes
+        term = as_formula(meaning(*arguments) if arguments else meaning)
+        puts = _puts(term, arguments, getattr(view, changed)(*arguments)) if arguments and z3.is_expr(term) else None
+        written = None if puts is None else tuple(
+            _Put(tuple(computing(part) for part in key), computing(value)) for key, value in puts)
+        changes.append(_Change(changed, symbol, compiled(term, [*picks, *arguments], bounded=bounded), written))
+    return computing(step.guard), changes
+
+
+def _puts(
+    term: z3.ExprRef, arguments: list[z3.ExprRef], itself: z3.ExprRef
+) -> list[tuple[list[z3.ExprRef], z3.ExprRef]] | None:
+    """Return the keys at which a function differs from what it was and its values there, the last one to count last.
+
+    None for a function that is not written as `put` writes it.
+    """
+    found: list[tuple[list[z3.ExprRef], z3.ExprRef]] = []
+    while not term.eq(itself):
+        if not z3.is_app_of(term, z3.Z3_OP_ITE):
+            return None
+        where, value, term = term.children()
+        key = _key(where, arguments)
+        if key is None:
+            return None
+        found.append((key, z3.substitute(value, *zip(arguments, key, strict=True))))
+    return found[::-1]
+
+
+def _key(where: z3.ExprRef, arguments: list[z3.ExprRef]) -> list[z3.ExprRef] | None:
+    """Return what each argument is said to be, when that is all that is said; else None."""
+    parts = where.children() if z3.is_and(where) else [where]
+    if len(parts) != len(arguments):
+        return None
+    for part, argument in zip(parts, arguments, strict=True):
+        if not (z3.is_eq(part) and part.arg(0).eq(argument)):
+            return None
+    key = [part.arg(1) for part in parts]
+    return None if any(_speaks(part, arguments) for part in key) else key
+
+
+def _speaks(term: z3.ExprRef, arguments: list[z3.ExprRef]) -> bool:
+    """Whether a term speaks of an argument (or holds a quantifier, of which that is not looked at)."""
+    if z3.is_quantifier(term) or any(term.eq(argument) for argument in arguments):
+        return True
+    return any(_speaks(child, arguments) for child in term.children())
+
+
+def _beginning(kind: type[System]) -> list[Formula]:
+    """Return the axioms and what holds in the first state."""
+    system = kind()
+    view = system.view()
+    return [as_formula(formula) for formula in (*system.axioms(view), *system.init(view))]
+
+
+@functools.cache
+def _begins(kind: type[System], bounded: bool) -> list[Callable[..., bool]]:
+    """Return `_beginning` as Python: once for all runs of a system, and without keeping a formula.
+
+    What is kept changes how z3 numbers what comes, and so what the prover finds.
+    """
+    return [compiled(formula, bounded=bounded) for formula in _beginning(kind)]
+
+
+@functools.cache
+def _domain(kind: type[System], ranks: int, size: int) -> dict[str, list[tuple[Any, ...]]]:
+    """Return every argument tuple of every symbol in a world."""
+    return {name: list(product(*[_values(sort, ranks, size) for sort in symbol.arguments]))
+            for name, symbol in kind.symbols().items()}
+
+
+def _values(sort: z3.SortRef, ranks: int, size: int) -> list[Any]:
+    if sort == Rank:
+        return list(range(ranks))
+    if sort == Int:
+        return list(range(size + 1))
+    if sort == z3.BoolSort():
+        return [False, True]
+    if sort.kind() == z3.Z3_DATATYPE_SORT:
+        return [str(sort.constructor(index).name()) for index in range(sort.num_constructors())]
+    raise TypeError(f"the sort {sort} has no finite domain")
 
 
 @dataclass
 class Concrete:
-    """A system for `ranks` ranks and integers up to `size`, computed in Python from the formulas that are proved."""
+    """A system for `ranks` ranks and integers up to `size`, computed in Python from the formulas that are proved.
+
+    Functions, picks and quantifiers over integers go up to `size`, so nothing can be said of a run that goes beyond:
+    `holds`, `enabled`, `after` and `allows` raise BeyondSize when a function is asked for, or given, a value there, and
+    when an integer variable or pick is compared with more than that. A number that is only kept may be any. Below 0
+    there is nothing: a variable is never negative. bounded: whether all of this is looked at; a run that a solver found
+    among these very integers may leave it unlooked at, and then raises only where a function is asked for a value.
+    """
 
     system: System
     ranks: int
     size: int
+    bounded: bool = True
 
     def __post_init__(self) -> None:
         """Find the arguments of every symbol."""
-        self._kind: Any = type(self.system)
-        self._keys = {name: list(product(*[self.values(sort) for sort in symbol.arguments]))
-                      for name, symbol in self.system.symbols().items()}
+        kind: Any = type(self.system)
+        self._kind = kind
+        self._keys = _domain(kind, self.ranks, self.size)
+        self._domains = {"#Rank": range(self.ranks), "#Int": range(self.size + 1)}
 
     @property
     def domains(self) -> dict[str, range]:
         """The finite domain of each sort that is quantified over."""
-        return {"#Rank": range(self.ranks), "#Int": range(self.size + 1)}
+        return dict(self._domains)
 
     def interpretation(self, rigid: Point, state: Point) -> Interpretation:
         """Return what formulas are evaluated in."""
-        return {**self.domains, **rigid, **state}
+        return {**self._domains, **rigid, **state}
 
     def holds(self, formula: Formula, rigid: Point, state: Point) -> bool:
         """Evaluate a formula over this system's unprimed view."""
-        return bool(compiled(formula)(self.interpretation(rigid, state)))
+        return self._true(compiled(as_formula(formula), bounded=self.bounded), rigid, state)
+
+    def no_beginning(self, rigid: Point, state: Point) -> Formula | None:
+        """Return the first axiom or formula of `init` that is false in a state; None when it is a first state."""
+        for place, true in enumerate(_begins(self._kind, self.bounded)):
+            if not self._true(true, rigid, state):
+                return _beginning(self._kind)[place]
+        return None
+
+    def _true(self, computed: Callable[..., Any], rigid: Point, state: Point) -> bool:
+        try:
+            return bool(computed(self.interpretation(rigid, state)))
+        except KeyError as error:
+            self._left("a formula", error)
+            raise
 
     def enabled(self, name: str, picks: tuple[Any, ...], rigid: Point, state: Point) -> bool:
         """Whether the action may happen with these picks."""
-        guard, _ = _computed(self._kind, name)
-        return bool(guard(self.interpretation(rigid, state), *picks))
+        guard, _ = _computed(self._kind, name, self.bounded)
+        try:
+            return bool(guard(self.interpretation(rigid, state), *picks))
+        except KeyError as error:
+            self._left(f"the guard of {name}", error)
+            raise
 
     def after(self, name: str, picks: tuple[Any, ...], rigid: Point, state: Point) -> Point:
         """Return the state after the action, whose guard is not looked at."""
         here = self.interpretation(rigid, state)
-        changed: Point = {}
-        _, changes = _computed(self._kind, name)
-        for symbol_name, change in changes.items():
-            symbol = self.system.symbols(State)[symbol_name]
-            if symbol.arguments:
-                changed[symbol_name] = {key: change(here, *picks, *key) for key in self.keys(symbol)}
-            else:
-                changed[symbol_name] = change(here, *picks)
-        return {**state, **changed}
+        changed = dict(state)
+        _, changes = _computed(self._kind, name, self.bounded)
+        try:
+            for change in changes:
+                whole = change.whole
+                if change.puts is not None:
+                    changed[change.name] = self._put(name, change, change.puts, here, picks)
+                elif change.symbol.arguments:
+                    changed[change.name] = {key: whole(here, *picks, *key) for key in self._keys[change.name]}
+                else:
+                    changed[change.name] = whole(here, *picks)
+        except KeyError as error:
+            self._left(name, error)
+            raise
+        return changed
+
+    def _put(
+        self, name: str, change: _Change, puts: tuple[_Put, ...], here: Interpretation, picks: tuple[Any, ...]
+    ) -> dict[Any, Any]:
+        table = dict(here[change.name])
+        for put in puts:
+            key = tuple([part(here, *picks) for part in put.key])
+            if key in table:
+                table[key] = put.value(here, *picks)
+            elif self.bounded:
+                raise BeyondSize(f"{name} gives {change.name} a value at {_told(key)}", self.size, below=_below(key))
+        return table
+
+    def _left(self, what: str, error: KeyError) -> None:
+        """Raise BeyondSize when it was an integer beyond this world of which a function was asked."""
+        key = error.args[0]
+        if isinstance(key, tuple) and any(type(part) is int and not 0 <= part <= self.size for part in key):
+            asks = f"{what} asks what a function is at {_told(key)}"
+            raise BeyondSize(asks, self.size, below=_below(key)) from error
 
     def allows(self, name: str, picks: tuple[Any, ...], rigid: Point, before: Point, after: Point) -> bool:
         """Whether `after` is what the action with these picks makes of `before`, and it may happen there."""
@@ -194,12 +342,12 @@ class Concrete:
 
     def values(self, sort: z3.SortRef) -> list[Any]:
         """Return the finite domain of a sort."""
-        if sort == Rank:
-            return list(range(self.ranks))
-        if sort == z3.IntSort():
-            return list(range(self.size + 1))
-        if sort == z3.BoolSort():
-            return [False, True]
-        if sort.kind() == z3.Z3_DATATYPE_SORT:
-            return [str(sort.constructor(index).name()) for index in range(sort.num_constructors())]
-        raise TypeError(f"the sort {sort} has no finite domain")
+        return _values(sort, self.ranks, self.size)
+
+
+def _below(key: tuple[Any, ...]) -> bool:
+    return any(type(part) is int and part < 0 for part in key)
+
+
+def _told(key: tuple[Any, ...]) -> str:
+    return ", ".join(map(str, key))

@@ -1,8 +1,11 @@
 """Mutation of the models: small changes made at random, each of which the models' own tests have to notice.
 
 Run as ``python -m tests.mutation [--count 400] [--seed 0] [--only load]`` (``make mutants``). The changes are those of
-cosmic-ray; a change that leaves the program as it is (in an annotation or a docstring) is none. Each is made in a copy
-of the tree, and a quick selection of tests is run there. Survivors are to be explained in mutants_explained.toml.
+cosmic-ray; a change that leaves the program as it is (in an annotation or a docstring) is none, and neither is `==`
+made `is`, or `!=` made `is not`, where one side is a literal: the literals of the models are small numbers, single
+bytes and names, each of which is one object, and Python warns of such a line and ruff refuses it (F632). Each change is
+made in a copy of the tree, and a quick selection of tests is run there. Survivors are to be explained in
+mutants_explained.toml.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import sys
 import tempfile
 import time
 import tomllib
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,9 +32,9 @@ from queue import SimpleQueue
 ROOT = Path(__file__).parents[1]
 EXPLAINED = Path(__file__).with_name("mutants_explained.toml")
 TESTS = {
-    "load": ["tests/test_mistakes_load.py", "tests/test_model_load.py", "-k",
-             "mistake or (small_bounds and not 3) or differ or alike or shortest or too_many or event"],
-    "client": ["tests/test_client.py", "tests/test_validate.py", "-k", "not random and not filled and not corrupted"],
+    "load": ["tests/test_model_load.py", "tests/test_mistakes_load.py", "-k",
+             "not random and not tlc and not fairness and not table and not (small_bounds and (3 or 4))"],
+    "client": ["tests/test_client.py"],
     "resp": ["tests/test_resp.py"],
 }
 """The tests of each model that are run on its mutants: quick ones that import little."""
@@ -70,6 +74,16 @@ def meaning(text: str) -> str:
     return ast.dump(tree)
 
 
+def identity_of_a_literal(operator: str, text: str) -> bool:
+    """Whether the change compares a literal by identity, in the same sense as before by value; Python warns of that."""
+    if not operator.endswith(("_Eq_Is", "_NotEq_IsNot")):
+        return False
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        compile(text, "<mutant>", "exec")
+    return any(issubclass(warning.category, SyntaxWarning) for warning in said)
+
+
 def mutations(module: str) -> Iterator[Mutation]:
     """Return every change that can be made to a model and means something."""
     from cosmic_ray.commands.init import _all_work_items
@@ -89,7 +103,7 @@ def mutations(module: str) -> Iterator[Mutation]:
             changed = meaning(text) != same
         except SyntaxError:
             continue
-        if changed:
+        if changed and not identity_of_a_literal(spec.operator_name, text):
             yield Mutation(module, spec.operator_name.removeprefix("core/"), spec.occurrence, text)
 
 

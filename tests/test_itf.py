@@ -30,12 +30,12 @@ NAMES = some.text(min_size=1, max_size=6).filter(lambda name: not name.startswit
 @some.composite
 def traces(draw: Any) -> Trace:
     names = draw(some.lists(NAMES, max_size=4, unique=True))
-    cut = draw(some.integers(0, len(names)))
+    cut, ranks = draw(some.integers(0, len(names))), draw(some.integers(1, 4))
     states = draw(some.lists(some.fixed_dictionaries(dict.fromkeys(names[cut:], VALUES)), min_size=1, max_size=4))
     taken = [Taken(draw(some.text()), draw(some.dictionaries(some.text(), HASHABLE, max_size=2)),
-                   draw(some.none() | some.integers(0, 3))) for _ in states[1:]]
+                   draw(some.none() | some.integers(0, ranks - 1))) for _ in states[1:]]
     return Trace(
-        draw(some.text()), draw(some.text()), draw(some.integers(1, 4)), draw(some.integers(0, 9)),
+        draw(some.text()), draw(some.text()), ranks, draw(some.integers(0, 9)),
         draw(some.fixed_dictionaries(dict.fromkeys(names[:cut], VALUES))), tuple(states), tuple(taken),
         draw(some.text()), draw(some.text()), draw(some.sampled_from(("", *ROLES))),
         draw(some.none() | some.integers(0, 2**40)), draw(some.dictionaries(some.text(), some.text(), max_size=2)),
@@ -89,6 +89,17 @@ def test_numbers_past_53_bits_are_bigints_and_fractions_say_that_they_are_none_o
     assert state["s"] == {"#set": [1, 2]}
 
 
+@pytest.mark.parametrize("value", [10**1000 - 1, Fraction(1, 10**1000 - 1)])
+def test_the_longest_number_comes_back_and_a_longer_one_is_not_written(value: Fraction | int) -> None:
+    def trace(value: Value) -> Trace:
+        return Trace("load", "Load", 1, 0, {}, ({"n": {(value,): -value}},))
+
+    assert Trace.from_itf(trace(value).to_itf()) == trace(value)
+    for longer in (10**1000, -(10**5000), Fraction(1, 10**1000), Fraction(10**1000, 3)):
+        with pytest.raises(ValueError, match="bits; expected at most 1000 decimal digits"):
+            trace(longer).to_itf()
+
+
 GOOD = Trace("load", "Load", 2, 1, {"k": 1}, ({"n": {(0,): 0, (1,): 1}}, {"n": {(0,): 1, (1,): 1}}),
              (Taken("go", {"r": 0}, 0),)).to_itf()
 
@@ -118,6 +129,10 @@ GOOD = Trace("load", "Load", 2, 1, {"k": 1}, ({"n": {(0,): 0, (1,): 1}}, {"n": {
         ('"index": 1', '"index": 2', "states[1].#meta.index: found 2; expected 1"),
         ('"index": 0', '"index": 0, "action": "go"', "states[0].#meta: found an unknown key 'action'"),
         ('"rank": 0', '"rank": true', "states[1].#meta.rank: found true; expected a rank's number"),
+        ('"rank": 0', '"rank": 99', "states[1].#meta.rank: found 99; expected a rank below 2"),
+        ('"rank": 0', '"rank": -1', "states[1].#meta.rank: found -1; expected a rank below 2"),
+        ('"k": 1', '"k": {"#set": [1, true]}', "states[0].k: found true beside 1, which is the same value in Python"),
+        ('"#map": [[0, 0], [1, 1]]', '"#map": [[1, 0], [true, 1]]', "found {\"#tup\": [true]} beside {\"#tup\": [1]}"),
         ('"ranks": 2', '"ranks": "2"', '#meta.kvproof.ranks: found "2"; expected a whole number'),
         ('"ranks": 2', '"ranks": 1000000000', "found 1000000000 ranks"),
         ('"ranks": 2', '"ranks": 2, "clam": ""', "#meta.kvproof: found an unknown key 'clam'"),

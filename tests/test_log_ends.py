@@ -150,11 +150,9 @@ def test_a_reply_that_was_not_read_is_named(events: list[str], unfinished: str, 
     assert found.unfinished == ((f"connection 0: {unfinished}",) if unfinished else ())
 
 
-def test_a_pipeline_that_never_ends_is_followed_and_one_that_is_too_long_is_unclear(tmp_path: Path) -> None:
+def test_a_pipeline_that_never_ends_is_followed(tmp_path: Path) -> None:
     steady = ["send"] * 20 + ["send", "read"] * 100
     assert judged(tmp_path / "log", numbered(requests(*steady)), "ownership").verdict == "accepted so far"
-    found = judged(tmp_path / "log", numbered(requests(*["send"] * 25)), "ownership")
-    assert (found.verdict, found.why) == ("unclear", "more than 24 requests are outstanding")
 
 
 def test_only_so_many_unfinished_steps_are_shown(tmp_path: Path) -> None:

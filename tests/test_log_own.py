@@ -73,7 +73,7 @@ def test_a_begin_that_is_missing_or_says_too_little_or_something_else_is_told(tm
     for given, expected in (
         ({"next": 1, "served": 1}, "log:1: begin needs 'ranks'; it takes ranks, size (optional), drawn (optional), "),
         (WORLD | {"serving": 1}, "log:1: begin takes no 'serving'; it takes ranks, "),
-        (WORLD | {"next": True}, "`begin` has True for next; expected a whole number"),
+        (WORLD | {"next": True}, "`begin` has true for next; expected a whole number"),
         (WORLD | {"drawn": 0}, "`begin` has drawn = 0; expected a list, one value for each argument from 0 on (2)"),
         (WORLD | {"drawn": [0]}, "`begin` has drawn = [0]; expected a list, one value for each argument from 0 on (2)"),
     ):
@@ -109,6 +109,8 @@ def test_a_system_made_of_load_takes_the_events_of_load_steps(tmp_path: Path) ->
     found = judged(tmp_path / "log", numbered(lines), mine)
     assert found.verdict == "rejected"
     assert found.why.startswith("no run begins so: ")
+    for each in lines[:2]:
+        each["values"]["owners"] = [1, 1, 1]
     assert "there is no event 'expire'" in misused(tmp_path, [*lines, line(0, "expire")], mine)
 
 

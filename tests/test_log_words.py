@@ -119,18 +119,18 @@ def test_words_and_formula_stand_beside_each_other_in_one_line(tmp_path: Path) -
     ([line(0, "send"), line(0, "give_up")], "ownership", "log:2: give_up needs 'request'; it takes request; docs/"),
     ([line(0, "read", request="x")], "ownership", "log:1: read has request = 'x'; expected a natural number"),
     ([line(0, "register", operation=[1])], "completion", "register has operation = [1]; expected a number or a string"),
-    ([line(0, "begin", length=1), line(0, "enter_broadcast", c=1)], "load",
+    ([*begins(1, 1), line(0, "enter_broadcast", c=1)], "load",
      "enter_broadcast takes no 'c'; it takes chunk (optional); docs/"),
     ([line(0, "begin", length=1, worldsize=2), line(0, "look")], "load", "log:1: begin takes no 'worldsize'; it takes"),
-    ([line(0, "begin"), line(0, "look")], "load", "log:1: begin needs 'length'; it takes length, world_size ("),
+    ([line(0, "begin"), line(0, "look")], "load", "log:1: begin needs 'world_size'; it takes world_size, length, "),
     (operations("register 1"), "load", ("there is no event 'register'; there are begin, arrive, look, enter_exchange, "
      "leave_exchange, enter_broadcast, leave_broadcast, die, expire, call, answer; the events are those of --protocol "
      "completion")),
     ([line(0, "register", operation=1, worker=3)], "completion",
      "line 1: register has worker = 3, and there are 1; record how many `workers` there are in a `begin`"),
     (requests("send"), "completion", "the events are those of --protocol ownership"),
-    ([*begins(2, 1), line(0, "look"), line(0, "begin", length=1)], "load",
-     "line 4: rank 0 begins step 0 twice; give each step a number of its own"),
+    ([*begins(2, 1), line(0, "look"), line(0, "begin", world_size=2, length=1)], "load",
+     "log:4: rank 0 begins step 0 twice; give each step a number of its own"),
     ([line(0, "begin", length=1, world_size=2), line(1, "begin", length=1, world_size=3), line(0, "look")], "load",
      "`begin` of rank 1 has world_size = 3, and that of rank 0 has 2; expected one world for all ranks"),
 ])

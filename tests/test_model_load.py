@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import FrozenInstanceError, fields, replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from kvproof import explore as exploring
 from kvproof import tlc
 from kvproof.errors import NotInstalled
 from kvproof.models.explore import TooMany, explore
-from kvproof.models.load import Event, Plan, World, alike, complaint, round_robin
+from kvproof.models.load import Event, Plan, Rank, World, alike, complaint, round_robin
 from kvproof.spec.load import Load
 from kvproof.spec.load_failures import FailingLoad
 from kvproof.spec.refine import Arrow
@@ -47,7 +48,7 @@ def world(world_size: int, chunks: int, *, failing: bool = False) -> World:
 
 
 @pytest.mark.parametrize(("bounds", "failing"), [
-    *((bounds, False) for bounds in STATES), *((bounds, True) for bounds in FAILING)])
+    *((bounds, False) for bounds in STATES), *((bounds, True) for bounds in FAILING)], ids=str)
 def test_at_small_bounds_model_and_spec_have_the_same_steps_everywhere(bounds: tuple[int, int], failing: bool) -> None:
     first = world(*bounds, failing=failing)
     arrow = load_arrow(first)
@@ -62,8 +63,8 @@ def test_at_small_bounds_model_and_spec_have_the_same_steps_everywhere(bounds: t
 
 
 @pytest.mark.parametrize("plans", [
-    (Plan(1, 1), Plan(2, 2)), (Plan(1, 1, 0), Plan(1, 1, 1)), (Plan(0, 1), Plan(2, 2)),
-    (Plan(1, 1), Plan(1, 2), Plan(0, 3))], ids=str)
+    (Plan(1, 1), Plan(2, 2)), (Plan(2, 2), Plan(1, 1)), (Plan(1, 1, 0), Plan(1, 1, 1)), (Plan(1, 1, 1), Plan(1, 1, 0)),
+    (Plan(0, 1), Plan(2, 2)), (Plan(1, 1), Plan(1, 2), Plan(0, 3))], ids=str)
 def test_lists_that_differ_have_the_same_steps_too_and_give_no_prefix(plans: tuple[Plan, ...]) -> None:
     longest = max(plan.length for plan in plans)
     first = World.begin(plans, round_robin(longest, len(plans)))
@@ -183,6 +184,89 @@ def test_a_rank_computes_with_the_agreed_prefix_when_it_is_through_and_has_not_g
         for r, rank in enumerate(state.ranks):
             through = rank.done and not rank.aborted
             assert list(state.uses(r)) == (list(range(rank.agreed)) if through else [])
+
+
+def through(chunks: int) -> Rank:
+    everything = frozenset(range(chunks))
+    return Rank(everything, chunks, entered=1 + chunks, left=1 + chunks, agreed=chunks, held=everything)
+
+
+WRONG: dict[str, tuple[tuple[Rank, ...], str]] = {
+    "two prefixes": (
+        (replace(through(2), held=frozenset()), replace(through(3), left=3)),
+        "rank 0 knows an agreed prefix of 2, and rank 1 one of 3"),
+    "two prefixes of three ranks": (
+        (Rank(), through(1), replace(through(0), entered=2)),
+        "rank 1 knows an agreed prefix of 1, and rank 2 one of 0"),
+    "waits for one who is through, in the next collective": (
+        (through(0), Rank(entered=2, left=1)), "rank 0 is through, and rank 1 waits for it in collective 1"),
+    "waits for one who is through, in a later collective": (
+        (Rank(entered=3, left=2), through(0)), "rank 1 is through, and rank 0 waits for it in collective 2"),
+    "holds what was not agreed on": (
+        (replace(through(1), held=frozenset({0, 1, 2})), through(1)),
+        "rank 0 holds chunk 2, past the agreed prefix of 1"),
+    "holds too little": (
+        (through(3), replace(through(3), held=frozenset({0, 2}))),
+        "rank 1 is through, and has [0, 2] of an agreed prefix of 3"),
+    "went on alone": (
+        (replace(through(1), called=True, answered=True), replace(through(1), entered=2, left=1, held=frozenset())),
+        "rank 0 went through a later step, and not all are through this one"),
+}
+"""States that are wrong, each in one way, and what is said of them."""
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_with_a_state_is_said_in_whole_sentences(name: str) -> None:
+    ranks, words = WRONG[name]
+    assert complaint(replace(world(len(ranks), 3, failing=True), ranks=ranks)) == words
+
+
+@pytest.mark.parametrize("chunk", range(5))
+def test_an_owner_that_never_entered_the_broadcast_of_a_chunk_is_seen(chunk: int) -> None:
+    first = replace(World.begin((Plan(5),) * 2, (0,) * chunk + (1,) + (0,) * (4 - chunk)), failing=True)
+    for entered in range(7):
+        owner = replace(through(5), entered=entered, left=entered, held=frozenset(range(entered - 1)))
+        said = complaint(replace(first, ranks=(through(5), owner)))
+        never = f"rank 0 computes with chunk {chunk}, whose owner never entered its broadcast"
+        assert said == (never if entered < chunk + 2 else ""), f"the owner of chunk {chunk} has entered {entered}"
+
+
+def test_numbers_past_the_smallest_ones_are_compared_like_those() -> None:
+    """One object stands for each of the smallest integers in CPython: 300 chunks and 300 ranks are past them."""
+    state = world(1, 300)
+    while not state.ranks[0].done:
+        state = state.after(next(state.events()))
+        assert complaint(state) == ""
+    assert state.uses(0) == range(300)
+    many = world(300, 300)
+    assert [many.misses(r, 299) for r in range(300)] == [False] * 299 + [True]
+    agreed = [replace(through(300), agreed=int(text)) for text in ("300", "300")]
+    assert complaint(replace(world(2, 300), ranks=tuple(agreed))) == ""
+
+
+PLAIN: tuple[Any, ...] = (Plan(1), Rank(), world(1, 1))
+
+
+@pytest.mark.parametrize("value", PLAIN, ids=lambda value: type(value).__name__)
+def test_a_state_can_be_compared_and_hashed_and_not_changed(value: Any) -> None:
+    assert replace(value) == value
+    assert hash(replace(value)) == hash(value)
+    assert not hasattr(value, "__dict__")
+    with pytest.raises(FrozenInstanceError):
+        setattr(value, fields(value)[0].name, None)
+
+
+def test_an_event_about_no_chunk_says_minus_one() -> None:
+    assert {event.chunk for event in world(2, 0).events()} == {-1}
+    assert Event("look", 0) == ("look", 0, -1)
+
+
+def test_failures_are_asked_for_by_name() -> None:
+    plans, owners = (Plan(1),), (0,)
+    assert not World.begin(plans, owners).failing
+    assert World(plans, owners, (Rank(),)) == World.begin(plans, owners)
+    with pytest.raises(TypeError, match="positional"):
+        World.begin(plans, owners, True)  # type: ignore[misc]
 
 
 def test_too_many_states_are_said_and_not_explored() -> None:

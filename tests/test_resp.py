@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+from dataclasses import FrozenInstanceError, fields, replace
+from typing import Any
 
 import hiredis
 import pytest
@@ -137,6 +139,22 @@ def test_the_scanner_delimits_what_the_decoder_decodes(name: str) -> None:
         assert not scanner.inside
 
 
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_value_is_the_same_wherever_in_a_reply_it_stands(name: str) -> None:
+    raw, value = SAMPLES[name]
+    for before in ("", "a", "ab", "abc"):
+        got = parse(b"*3\r\n+%b\r\n%b:9\r\n" % (before.encode(), raw))
+        assert got == (SimpleString(before), value, 9), f"{raw!r} after {before!r}: {got!r}"
+
+
+def test_a_big_number_may_have_more_digits_than_int_reads() -> None:
+    digits, value = b"1234567" * 1300, 1234567 * (10**9100 - 1) // (10**7 - 1)
+    with pytest.raises(ValueError, match="4300"):
+        int(digits)
+    got = [parse(b"(%b%b\r\n" % (sign, digits)) for sign in (b"", b"+", b"-")]
+    assert got == [value, value, -value], "a number of 9100 digits is read wrongly"
+
+
 def test_null_bulk_and_empty_bulk_are_two_things() -> None:
     null, empty = Decoder().feed(b"$-1\r\n$0\r\n\r\n")
     assert null is Null.BULK
@@ -175,6 +193,105 @@ def test_what_came_whole_before_malformed_bytes_is_delivered_once(name: str) -> 
     assert [frame.end for frame in caught.value.frames] == [5]
 
 
+NO_FRAME: dict[str, bytes] = {
+    "nothing": b"",
+    "no line end": b"+OK",
+    "no type byte": b"\r\n",
+    "payload cut short": b"$3\r\nab\r\n",
+    "terminator that is greater": b"$1\r\na\xff\xff",
+    "terminator that is less": b"$1\r\na\x00\x00",
+    "aggregate cut short": b"*2\r\n:1\r\n",
+    "too deep for Python": b"*1\r\n" * 10_000,
+}
+
+
+@pytest.mark.parametrize("name", NO_FRAME)
+def test_what_is_no_whole_frame_is_a_protocol_error_that_shows_its_beginning(name: str) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        parse(NO_FRAME[name])
+    assert str(caught.value) == f"not a whole RESP frame: {NO_FRAME[name][:64]!r}"
+
+
+def test_every_other_type_byte_is_a_protocol_error() -> None:
+    for byte in set(range(256)) - set(b"+-:(,#_$!=*~>%|"):
+        with pytest.raises(ProtocolError, match="not a whole RESP frame"):
+            parse(bytes([byte]) + b"1\r\n")
+
+
+def test_bytes_after_a_frame_are_counted_and_its_beginning_is_shown() -> None:
+    raw = b"+" + b"0123456789" * 30 + b"\r\n"
+    assert parse(raw) == SimpleString("0123456789" * 30)
+    with pytest.raises(ProtocolError) as caught:
+        parse(raw + b"+OK")
+    assert str(caught.value) == f"3 bytes after the end of a RESP frame: {raw[:64]!r}"
+
+
+def test_replies_are_found_after_others_and_after_a_part_of_one() -> None:
+    decoder = Decoder()
+    assert decoder.feed(b":1\r\n:2\r\n:30\r\n:45") == [1, 2, 30]
+    assert decoder.offset == 16
+    assert decoder.feed(b"6\r\n:7\r\n+a longer one\r\n:89\r\n+x") == [456, 7, SimpleString("a longer one"), 89]
+    assert decoder.feed(b"y\r\n:10\r\n") == [SimpleString("xy"), 10]
+    assert decoder.offset == 53
+
+
+def test_what_was_decoded_counts_towards_no_limit() -> None:
+    raw, decoder = b"".join(b":%d\r\n" % number for number in range(1000)), Decoder(limit=20)
+    assert [value for at in range(0, len(raw), 13) for value in decoder.feed(raw[at : at + 13])] == list(range(1000))
+
+
+def test_a_reply_of_just_the_limit_is_decoded_and_one_byte_more_is_not() -> None:
+    assert Decoder(limit=5).feed(b"+OK\r\n+OK\r\n") == [SimpleString("OK")] * 2
+    with pytest.raises(ProtocolError, match="a reply of more than 4 bytes"):
+        Decoder(limit=4).feed(b"+OK\r\n")
+    whole = b"$1048564\r\n%b\r\n" % bytes(1_048_564)
+    assert len(whole) == 1024 * 1024
+    assert Decoder().feed(whole) == [bytes(1_048_564)]
+    with pytest.raises(ProtocolError, match="a reply of more than 1048576 bytes"):
+        Decoder().feed(b"$1048565\r\n%b\r\n" % bytes(1_048_565))
+
+
+def test_a_part_of_a_reply_may_have_just_the_limit() -> None:
+    decoder = Decoder(limit=5)
+    assert decoder.feed(b"+OK!!") == []
+    with pytest.raises(ProtocolError, match="a reply of more than 5 bytes"):
+        decoder.feed(b"!")
+    with pytest.raises(ProtocolError, match="a reply of more than 5 bytes"):
+        decoder.feed(b"\r\n")
+
+
+@pytest.mark.parametrize("after", [b"+long\r\n", b"+long\r\n+OK\r\n", b"+long\r\n+long\r\n", b"+long!"])
+def test_what_came_before_a_reply_that_is_too_long_is_delivered_and_nothing_after_it(after: bytes) -> None:
+    decoder = Decoder(limit=5)
+    assert decoder.feed(b"+OK\r\n" + after) == [SimpleString("OK")]
+    for _ in range(2):
+        with pytest.raises(ProtocolError, match="a reply of more than 5 bytes"):
+            decoder.feed(b"+OK\r\n")
+
+
+def test_replies_may_be_nested_16_deep() -> None:
+    value: object = 1
+    for _ in range(16):
+        value = (value,)
+    assert Decoder().feed(b"*1\r\n" * 16 + b":1\r\n") == [value]
+    with pytest.raises(ProtocolError, match="deeper than 16"):
+        Decoder().feed(b"*1\r\n" * 17 + b":1\r\n")
+
+
+VALUES: tuple[Any, ...] = (
+    SimpleString("a"), ErrorReply("a"), Verbatim("txt", b"a"), Map(((1, 2),)), Set((1,)), Push((1,)),
+    Attributed(Map(()), 1))
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_a_decoded_value_can_be_compared_and_hashed_and_not_changed(value: Any) -> None:
+    assert replace(value) == value
+    assert hash(replace(value)) == hash(value)
+    assert not hasattr(value, "__dict__")
+    with pytest.raises(FrozenInstanceError):
+        setattr(value, fields(value)[0].name, None)
+
+
 def test_an_announced_length_allocates_nothing() -> None:
     scanner, decoder = FrameScanner(keep_words=True), Decoder(limit=512 * 1024 * 1024)
     tracemalloc.start()
@@ -185,6 +302,11 @@ def test_an_announced_length_allocates_nothing() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 100_000, f"{peak} bytes were allocated for lengths that were only announced"
+
+
+def test_limits_are_given_by_name() -> None:
+    with pytest.raises(TypeError, match="positional"):
+        Decoder(5)  # type: ignore[misc]
 
 
 def test_limits_are_exact() -> None:
@@ -238,6 +360,13 @@ def test_the_table_is_complete_and_deterministic() -> None:
 
 def test_commands_are_arrays_of_bulk_strings() -> None:
     assert encode_command("SET", b"k", 7, "ü") == b"*4\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n7\r\n$2\r\n\xc3\xbc\r\n"
+
+
+@pytest.mark.parametrize("words", [(), ("PING",), ("SET", "k"), ("SETRANGE", "k", 7)], ids=len)
+def test_a_scattered_command_counts_its_words_and_its_payload(words: tuple[str | int, ...]) -> None:
+    parts = scatter_command(*words, payload=b"payload")
+    assert b"".join(parts) == encode_command(*words, b"payload")
+    assert b"".join(parts).startswith(b"*%d\r\n" % (len(words) + 1))
 
 
 @pytest.mark.parametrize("size", [0, 1, 9, 10, 4096])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -342,6 +343,13 @@ def test_a_helper_does_not_capture_its_callers_variable() -> None:
     ("text", "expected"),
     [
         ("import sys; sys.exit(0)\n", "cannot be imported: SystemExit"),
+        ("import os; os._exit(0)\n", "cannot be imported: SystemExit: os._exit(0)"),
+        ("from posix import _exit; _exit(0)\n", "cannot be imported: SystemExit: os._exit(0)"),
+        ("class Stop(BaseException): ...\nraise Stop('here')\n", "cannot be imported: Stop: here"),
+        (GATE.replace("return [s.n >= 3]", "import os; os._exit(0)"), "it ends the process (SystemExit: os._exit(0))"),
+        (GATE.replace("return [s.x == 0]", "raise GeneratorExit('here')"), "it ends the process (GeneratorExit: here)"),
+        (GATE.replace("return Step(s.x < 3, x=s.x + 1)", "raise type('Stop', (BaseException,), {})('here')"),
+         "it ends the process (Stop: here) when asked for its formulas"),
         ("OBLIGATIONS = 5\n", "expected a tuple of obligations"),
         (TURNS + "\nOBLIGATIONS = (OBLIGATIONS[0], Always(**{**OBLIGATIONS[0].__dict__, 'claim': 'another'}))\n",
          "two different obligations are called 'turns.alone'"),
@@ -353,6 +361,34 @@ def test_a_file_cannot_pass_by_a_trick(text: str, expected: str, tmp_path: Path)
     done = kvproof(str(path))
     assert done.returncode == 2, done.stdout + done.stderr
     assert expected in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_file_that_is_looked_at_leaves_the_process_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "forks.py").write_text(
+        "import os\nchild = os.fork()\nif not child:\n    os._exit(7)\n"
+        "CODE = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n" + GATE)
+    before = os._exit
+    library.of_file(tmp_path / "forks.py")
+    assert os._exit is before
+    assert sys.modules["kvproof_protocol_forks"].CODE == 7
+
+
+TWO = GATE + """
+class Door(Gate):
+    def safety(self, s): return {"open": s.x <= 3}
+"""
+
+
+def test_the_system_of_a_file_is_the_only_one_or_has_to_be_named(tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(TWO)
+    (tmp_path / "one.py").write_text(TWO + OBLIGED)
+    with pytest.raises(UsageError, match=r"two\.py is about several systems, Gate and Door; expected one: "):
+        library.system_of(tmp_path / "two.py")
+    assert library.system_of(tmp_path / "two.py", "Door").__name__ == "Door"
+    with pytest.raises(UsageError, match="no obligation about a system 'Window'; there are Gate, Door"):
+        library.system_of(tmp_path / "two.py", "Window")
+    assert library.system_of(tmp_path / "one.py").__name__ == "Gate", "its obligations are about one"
 
 
 MEASURED = """

@@ -17,6 +17,7 @@ import pytest
 from kvproof.models.trace import Taken, Trace
 from kvproof.spec.judge import judge
 from kvproof.traces import mermaid, svg
+from kvproof.traces.as_test import module
 from kvproof.traces.lanes import lanes
 from kvproof.traces.page import page
 from kvproof.traces.text import text
@@ -317,6 +318,77 @@ def test_who_asks_for_the_trace_of_an_obligation_is_told_what_writes_it() -> Non
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr.endswith("; `kvproof prove load.no-skip --traces DIR` writes the traces of an obligation\n")
+
+
+STRANGE = """
+from kvproof.spec.system import Step, System, action
+from kvproof.spec.theory import Bool, State, all_of
+
+class Strange(System):
+    def init(self, s): return [getattr(s, NAME) == 0]
+    def invariant(self, s): return {}
+    def go(self, s): return Step(True, **{NAME: getattr(s, NAME) + 1})
+    go = action()(go)
+    def safety(self, s): return {"few": getattr(s, NAME) < 0}
+
+NAME = "\\x1b[2Jx\\nfake line"
+from kvproof.spec.theory import Int
+setattr(Strange, NAME, State(Int))
+getattr(Strange, NAME).__set_name__(Strange, NAME)
+"""
+
+
+def told(trace: Trace, folder: Path, *arguments: str) -> str:
+    """Return what the command says of a trace, which has to be one line or a view, and never a traceback."""
+    path = folder / "trace.json"
+    path.write_text(trace.to_itf())
+    command = [sys.executable, "-m", "kvproof.cli", *(each.replace("TRACE", str(path)) for each in arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "Traceback" not in done.stderr
+    assert done.returncode in (1, 2) or "--pytest" in arguments
+    said = (done.stdout + done.stderr).removesuffix("\n")
+    assert said.isprintable(), said
+    return said
+
+
+def test_a_verdict_is_one_printable_line_whatever_the_names(tmp_path: Path) -> None:
+    (tmp_path / "strange.py").write_text(STRANGE)
+    name, check = "\x1b[2Jx\nfake line", ("trace", "TRACE", "--check", "--svg", "/dev/null")
+    trace = Trace("strange.py", "Strange", 1, 1, {}, ({name: 0}, {name: 7}), (Taken("go"),))
+    assert "after go(),  [2Jx fake line is 7" in told(trace, tmp_path, *check)
+    trace = replace(recorded.early_return(), taken=(Taken("enter\ud800", {"r": 1}, 1), Taken("go", {"r": 0}, 0)))
+    assert "there is no action enter " in told(trace, tmp_path, *check)
+    said = told(trace, tmp_path, "replay", "TRACE", "--pytest", str(tmp_path / "test_it.py"))
+    assert "it is refused at step 1: there is no action enter " in said
+
+
+@pytest.mark.parametrize("arguments", [
+    ("trace", "TRACE", "--check", "--svg", "/dev/null"), ("trace", "TRACE", "--html", "/dev/null"),
+    ("replay", "TRACE", "--pytest", "/dev/null"),
+])
+@pytest.mark.parametrize("system", ["\x1b[31mred.py", "a" * 5000 + ".py", "\x1b[31mred"])
+def test_a_system_that_is_not_there_is_one_printable_line(
+    system: str, arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    said = told(replace(recorded.early_return(), system=system), tmp_path, *arguments)
+    assert len(said) < 500
+    assert "trace is of" in said
+
+
+def test_a_terminal_that_cannot_show_a_character_shows_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(replace(recorded.early_return(), expected="für alle").to_itf())
+    done = subprocess.run([sys.executable, "-m", "kvproof", "trace", str(path)], capture_output=True, text=True,
+                          timeout=60, env={"PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "f\\xfcr alle" in done.stdout
+
+
+def test_a_test_is_named_in_ascii_and_a_diagram_holds_nothing_else(tmp_path: Path) -> None:
+    trace = replace(recorded.early_return(), claim="", mutant="m²é", theory="EarlyReturn", role="")
+    compile(module(trace, tmp_path)[1], "test", "exec")
+    assert module(trace, tmp_path)[1].isascii()
+    assert mermaid.diagram(replace(trace, claim="ü²")).isascii()
 
 
 def test_a_world_of_another_size_is_drawn_as_well() -> None:

@@ -124,7 +124,7 @@ def test_a_refusal_says_the_conjunct_of_the_guard_and_what_it_spoke_of() -> None
     [
         (Taken("fly", {"r": 0}, 0), "there is no action fly"),
         (Taken("go", {"q": 0}, 0), "go(q=0) has not the picks of go: r"),
-        (Taken("go", {"r": 7}, 7), "there is no r = 7 in this world"),
+        (Taken("go", {"r": 7}, 0), "there is no r = 7 in this world"),
         (Taken("go", {"r": False}, 0), "there is no r = false in this world"),
         (Taken("go", {"r": 0}, 1), "is said to be rank 1's"),
         (Taken("go", {"r": 1}, 1), "go(r=1) may not happen: of its guard, "),

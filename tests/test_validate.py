@@ -348,7 +348,7 @@ def test_a_value_that_is_no_json_is_the_callers_error(tmp_path: Path) -> None:
 
 
 BAD_LENGTH = """\
-{"rank": 0, "seq": 0, "event": "begin", "values": {"length": "x"}}
+{"rank": 0, "seq": 0, "event": "begin", "values": {"world_size": 1, "length": "x"}}
 {"rank": 0, "seq": 1, "event": "look"}
 """
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from kvproof.errors import UsageError
-from kvproof.models.trace import Trace
+from kvproof.models.trace import Trace, printable
 
 
 def read(path: Path) -> Trace:
@@ -28,9 +28,9 @@ def checked(trace: Trace, beside: Path) -> tuple[bool, str]:
 
     judged = judge(trace, beside)
     if judged.refusal is not None:
-        return False, f"{trace.subject}: refused at {judged.refusal}"
+        return False, printable(f"{trace.subject}: refused at {judged.refusal}")
     steps = f"{len(trace.taken)} step{'' if len(trace.taken) == 1 else 's'}"
-    told = f"{trace.subject}: begins in an initial state, and each of its {steps} is allowed"
+    told = printable(f"{trace.subject}: begins in an initial state, and each of its {steps} is allowed")
     if judged.ends is None:
         return True, told
     ends = {"witness": "reaches what the claim speaks of"}.get(trace.role, "ends where the claim fails")

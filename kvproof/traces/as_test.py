@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from kvproof.errors import UsageError
-from kvproof.models.trace import Trace
+from kvproof.models.trace import Trace, printable
 
 _MODULE = '''"""A trace that `kvproof replay TRACE --pytest` wrote; it needs kvproof and the system."""
 
@@ -40,7 +40,8 @@ def module(trace: Trace, beside: Path) -> tuple[str, str]:
     from kvproof.spec.judge import judge
 
     judged = judge(trace, beside)
-    about = re.sub(r"\W+", "_", "_".join(part for part in (trace.claim, trace.mutant, trace.role) if part)).lower()
+    parts = [part for part in (trace.claim, trace.mutant, trace.role) if part]
+    about = re.sub(r"\W+", "_", "_".join(parts), flags=re.ASCII).lower()
     if judged.refusal is not None:
         told, name, body = f"it is refused at {judged.refusal}", "is_refused", _REFUSED
     elif judged.ends is None:
@@ -52,4 +53,4 @@ def module(trace: Trace, beside: Path) -> tuple[str, str]:
         raise UsageError(f"{trace.subject} is a run that does not end as it says, so there is nothing to assert; "
                          "prove the claim again and take its trace")
     # JSON in ASCII ends no raw string: it has no three quotes in a row, and its last letter is no backslash.
-    return told, _MODULE.format(trace=trace.to_itf(), name=f"{about or 'the_trace'}_{name}", body=body)
+    return printable(told), _MODULE.format(trace=trace.to_itf(), name=f"{about or 'the_trace'}_{name}", body=body)

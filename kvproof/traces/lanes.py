@@ -53,7 +53,7 @@ def lanes(trace: Trace) -> Lanes:
     found: dict[tuple[str, int], Collective] = {}
     entries: dict[tuple[str, int], int] = {}
     for number, taken in enumerate(trace.taken):
-        lane = trace.ranks if taken.rank is None or not 0 <= taken.rank < trace.ranks else taken.rank
+        lane = trace.ranks if taken.rank is None else taken.rank
         verb, _, kind = taken.action.partition("_")
         rest = [f"{name}={shown(value)}" for name, value in list(taken.picks.items())[taken.rank is not None :]]
         changed = "; ".join(change.after for change in changes(*trace.states[number : number + 2]))

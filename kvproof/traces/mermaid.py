@@ -34,4 +34,4 @@ def diagram(trace: Trace) -> str:
 
 def _escaped(text: str) -> str:
     """Return text in which nothing is Mermaid's: all but plain letters, digits and marks by its number."""
-    return re.sub(r"[^\w .,()=-]", lambda found: f"#{ord(found[0])};", text)
+    return re.sub(r"[^\w .,()=-]", lambda found: f"#{ord(found[0])};", text, flags=re.ASCII)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from kvproof.models.itf import Value
 from kvproof.models.trace import Trace, changes, shown
+from kvproof.models.trace import printable as printable
 
 
 def diff(before: Mapping[str, Value], after: Mapping[str, Value]) -> list[str]:
@@ -33,8 +34,3 @@ def described(trace: Trace) -> list[tuple[str, str]]:
     told += [("seed", "" if trace.seed is None else str(trace.seed))]
     told += [("versions", ", ".join(f"{name} {version}" for name, version in trace.versions.items()))]
     return [(name, value) for name, value in told if value]
-
-
-def printable(text: str) -> str:
-    """Return the text without what a terminal, XML or HTML would take for more than text."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
