@@ -38,6 +38,7 @@ $(STAMP): pyproject.toml constraints.txt Makefile
 	$(PIP) -c constraints.txt -e '.[clients,lmcache,dev]'
 	$(PIP) -c constraints.txt --no-deps lmcache
 	$(BIN)/kvproof connectors --install redis-py-asyncio==4.5.3
+	$(BIN)/kvproof connectors --install redis-py-asyncio==4.5.4
 	touch $@
 
 # One prepared run on a machine with a GPU: installs nothing, needs no network, takes wheels from a folder.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 ANSWERED_BY_PUSH = frozenset({
     "PSUBSCRIBE", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUBSCRIBE", "SUNSUBSCRIBE", "UNSUBSCRIBE",
@@ -23,8 +24,10 @@ _SECOND = frozenset({
 _THIRD = frozenset({
     "BLMPOP", "BZMPOP", "EVAL", "EVALSHA", "EVALSHA_RO", "EVAL_RO", "FCALL", "FCALL_RO", "MIGRATE",
 })
-_ASKS_WITH_SECRET = frozenset({"ACL", "AUTH", "CONFIG", "HELLO", "MIGRATE", "REPLICAOF"})
-_ANSWERS_WITH_SECRET = frozenset({"ACL", "CONFIG"})
+_ASKS_WITH_SECRET = frozenset({"ACL", "AUTH", "CONFIG", "HELLO", "MIGRATE", "REPLICAOF", "SENTINEL"})
+_ANSWERS_WITH_SECRET = frozenset({"ACL", "CONFIG", "EXEC", "SENTINEL"})
+_LONGEST = 32
+"""Bytes in the longest name of a command that is kept in mind."""
 
 
 def text(word: bytes) -> str:
@@ -42,6 +45,28 @@ def first_key(words: Sequence[bytes]) -> str:
     command = name(words)
     position = 2 if command in _SECOND else 3 if command in _THIRD else 1
     return "" if command in _WITHOUT_KEY or len(words) <= position else text(words[position])
+
+
+def name_and_key(words: Sequence[bytes]) -> tuple[str, str]:
+    """Return the command's name and its first key."""
+    if not words:
+        return "", ""
+    command, position = _known(words[0]) if len(words[0]) <= _LONGEST else (name(words), 1)
+    return command, text(words[position]) if position and len(words) > position else ""
+
+
+@lru_cache(maxsize=1024)
+def _known(word: bytes) -> tuple[str, int]:
+    """Return a command's name, and which word is its first key, 0 for none."""
+    command = text(word).upper()
+    return command, 0 if command in _WITHOUT_KEY else 2 if command in _SECOND else 3 if command in _THIRD else 1
+
+
+def has_key(words: Sequence[bytes]) -> bool:
+    """Whether the words of a request that is still coming in say already what its first key is, or that it has none."""
+    command = name(words)
+    position = 2 if command in _SECOND else 3 if command in _THIRD else 1
+    return bool(words) and (command in _WITHOUT_KEY or len(words) > position)
 
 
 def shown(direction: str, command: str, head: bytes) -> bytes:

@@ -1,11 +1,13 @@
 """Gates force a schedule in code that is not ours, without editing it.
 
-Two ways to stop between two lines of somebody's function: `pause_before` stops the calling thread on a named line
-(`sys.settrace`, in this thread only), and `substitute` puts an object of ours where the code looks up a dependency.
+Three ways to stop inside somebody's function: `pause_before` stops the calling thread on a named line (`sys.settrace`,
+in this thread only), `pause_at_call` at a call of a dependency, native or not, and `substitute` puts any object of ours
+where the code looks up a dependency. `kvproof.faults.gate_search` finds the place to stop at.
 """
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import re
 import sys
@@ -14,10 +16,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any, Protocol, cast
 
 from kvproof.errors import KvproofError
+
+INSTALLING = threading.Lock()
+"""Held while a thread installs or removes its trace function: two at once can end a thread on Python 3.11."""
 
 
 class PlaceGone(KvproofError):
@@ -82,22 +87,81 @@ def pause_before(line: Line, wait: Callable[[], object]) -> Iterator[Pause]:
             return in_function
         return previous(frame, cast(Any, event), arg) if previous is not None else None
 
-    sys.settrace(on_call)
+    with INSTALLING:
+        sys.settrace(on_call)
     try:
         yield pause
     finally:
-        sys.settrace(previous)
+        with INSTALLING:
+            sys.settrace(previous)
 
 
 @contextmanager
 def substitute(owner: object, attribute: str, replacement: object) -> Iterator[None]:
-    """Let `owner.attribute` be `replacement` for the length of the context."""
-    original = getattr(owner, attribute)
+    """Let `owner.attribute` be `replacement` for the length of the context, and then exactly what it was.
+
+    What `owner` had only inherited is not its own afterwards. A module may also get a name of its own for a builtin.
+    """
+    own = getattr(owner, "__dict__", {})
+    builtin = isinstance(owner, ModuleType) and not hasattr(owner, attribute) and hasattr(builtins, attribute)
+    original = own[attribute] if attribute in own else None if builtin else getattr(owner, attribute)
+    inherited = attribute not in own and not hasattr(inspect.getattr_static(owner, attribute, None), "__set__")
     setattr(owner, attribute, replacement)
     try:
         yield
     finally:
-        setattr(owner, attribute, original)
+        if inherited:
+            delattr(owner, attribute)
+        else:
+            setattr(owner, attribute, original)
+
+
+class _Wrapped:
+    """Answers for an object, except for one of its methods."""
+
+    def __init__(self, under: object, name: str, method: Callable[..., object]) -> None:
+        self.__dict__.update({"_under": under, name: method})
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._under, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._under, name, value)
+
+
+@contextmanager
+def pause_at_call(
+    owner: object,
+    attribute: str,
+    method: str,
+    *,
+    before: Callable[[], object] | None = None,
+    after: Callable[[], object] | None = None,
+) -> Iterator[Pause]:
+    """Call `before` when `owner.attribute.method` is about to be called and `after` when it has returned.
+
+    The first call only, in whichever thread it is made. For an object that does not let its methods be replaced, as
+    native ones do not: `owner.attribute` is a stand-in for the length of the context, which passes everything on.
+    Raises PlaceGone when there is no such method.
+    """
+    native = getattr(owner, attribute, None)
+    called: Callable[..., object] | None = getattr(native, method, None)
+    if called is None:
+        raise PlaceGone(f"{type(owner).__qualname__} has no {attribute}.{method}")
+    pause, lock = Pause(), threading.Lock()
+
+    def paused(*args: object, **kwargs: object) -> object:
+        with lock:
+            mine, pause.reached = not pause.reached, True
+        if mine and before is not None:
+            before()
+        result = called(*args, **kwargs)
+        if mine and after is not None:
+            after()
+        return result
+
+    with substitute(owner, attribute, _Wrapped(native, method, paused)):
+        yield pause
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,10 @@ class RawResp:
     def command(self, *words: str | bytes | int) -> Value:
         """Send one command and return its reply; raises ReplyError for an error reply, EOFError when cut off."""
         self._socket.sendall(encode_command(*words))
+        return self.receive()
+
+    def receive(self) -> Value:
+        """Return the next reply, or what the server says unasked; raises as `command` does."""
         while not self._waiting:
             data = self._socket.recv(1 << 16)
             if not data:
@@ -82,9 +86,9 @@ class RawResp:
             if cursor == b"0":
                 return sorted(key.decode("utf-8", "surrogateescape") for key in found)
 
-    def info(self) -> dict[str, str]:
-        """Return the fields of INFO server."""
-        reply = self.command("INFO", "server")
+    def info(self, section: str = "server") -> dict[str, str]:
+        """Return the fields of one section of INFO."""
+        reply = self.command("INFO", section)
         text = reply.decode(errors="replace") if isinstance(reply, bytes) else ""
         return dict(line.split(":", 1) for line in text.splitlines() if ":" in line and not line.startswith("#"))
 

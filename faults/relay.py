@@ -1,327 +1,324 @@
-"""One connection through the proxy: bytes both ways, frames into the log, faults at their places."""
+"""One connection through the proxy: requests and replies in pairs, what passes into the log, faults at their places."""
 
 from __future__ import annotations
 
 import socket
 import struct
+import traceback
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
+from typing import NoReturn
 
 import trio
 
 from kvproof.faults import commands
-from kvproof.faults.armed import Armed
-from kvproof.faults.fault import Fault, Until
-from kvproof.faults.wire import HEAD, Direction, WireEvent, WireLog
-from kvproof.models.resp import Frame, FrameScanner, Malformed
-
-BUFFER = 1024 * 1024
-"""Bytes that are on their way in one direction of one connection at most, beside the kernel's own buffers."""
-
-_PUSH = ">"
-"""The type of frames that answer no request."""
+from kvproof.faults.armed import Armed, Due
+from kvproof.faults.conduit import Asked, Segment, SinkGone, plain
+from kvproof.faults.directions import Replies, Requests
+from kvproof.faults.fault import ACCEPT, Until
+from kvproof.faults.flow import Flow
+from kvproof.faults.pieces import Pieces
+from kvproof.faults.pump import Port, Pump
+from kvproof.faults.stock import Stock
+from kvproof.faults.unread import DEADLINE, read_by_peer
+from kvproof.faults.wire import HEAD, Direction, WireLog
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
-
-class Buffers:
-    """Buffers to be used again; one is taken only while bytes are on their way, so idle connections hold none."""
-
-    def __init__(self) -> None:
-        """Begin with none."""
-        self._free: list[bytearray] = []
-
-    def take(self) -> bytearray:
-        """Return a buffer of `BUFFER` bytes."""
-        return self._free.pop() if self._free else bytearray(BUFFER)
-
-    def give(self, buffer: bytearray) -> None:
-        """Take a buffer back."""
-        self._free.append(buffer)
+Connect = Callable[[], Awaitable[socket.socket]]
+"""Makes a connection to the server; raises OSError, which says to what."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A request whose reply is still owed, with the faults that strike there."""
-
-    command: str = ""
-    key: str = ""
-    faults: Sequence[tuple[int, Fault]] = ()
+_NOBODY = Asked()
 
 
-_NOBODY = _Asked()
+class _Ended(Exception):
+    """A fault has ended the connection."""
+
+    def __init__(self, index: int, *, reset: bool) -> None:
+        super().__init__(index)
+        self.index, self.reset = index, reset
 
 
 class Relay:
     """A client's connection and the one to the server that belongs to it.
 
-    Both sockets are non-blocking. Replies are paired with requests in order, which is not so after a subscription in
-    RESP2 and after CLIENT REPLY OFF or SKIP: there a reply may be given the command of another, or none.
+    Replies are paired with requests in order, which is not so after a subscription in RESP2 and after CLIENT REPLY OFF
+    or SKIP: there a reply may be given the command of another, or none.
     """
 
-    def __init__(self, ordinal: int, client: socket.socket, log: WireLog, armed: Armed, buffers: Buffers) -> None:
+    def __init__(self, ordinal: int, client: socket.socket, log: WireLog, armed: Armed, pump: Pump,
+                 stock: Stock) -> None:
         """Take over an accepted connection."""
         self.ordinal = ordinal
         self.client_gone = trio.Event()
-        self.log = log
         self.armed = armed
-        self._client = client
-        self._buffers = buffers
-        self._pending: deque[_Asked] = deque()
-        self._answering: deque[_Asked] = deque()
-        self._undelivered: deque[Frame] = deque()
-        self._delivered = 0
-        self._whole = 0
+        self.pump, self.stock = pump, stock
+        self.pending: deque[Asked] = deque()
+        self.answering: deque[Asked] = deque()
+        self.swallows = False
+        self._requests: Requests | None = None
+        self._replies: Replies | None = None
+        self._log = log
+        self._settling: trio.Event | None = None
+        self._frozen: tuple[Asked, int] | None = None
+        self._client = Port(pump, client)
+        self._server: Port | None = None
         self._closed = False
-        self.note(direction="open")
+        self.note("open")
 
-    async def run(self, upstream: tuple[str, int]) -> None:
-        """Forward until both sides are done. Nothing that happens to this connection is raised."""
-        server: socket.socket | None = None
-        reset: socket.socket | None = None
+    async def run(self, connect: Connect) -> None:
+        """Pass on until both sides are done. Nothing that happens to this connection is raised."""
+        resets: list[Port] = []
         try:
+            await self._accept()
             try:
-                server = await _connect(upstream)
+                server = self._server = Port(self.pump, plain(await connect()))
             except OSError as error:
-                reset = self._client
-                self._close("server", f"no connection to {upstream[0]}:{upstream[1]}: {error.__cause__ or error}")
+                self._close("server", str(error))
+                resets.append(self._client)
                 return
-            reset = await self._forward(server)
+            await self._both(server, resets)
+        except _Ended as end:
+            self._close("proxy", "reset" if end.reset else "closed", end.index)
+            if end.reset:
+                resets += [self._client, *([self._server] if self._server is not None else [])]
+            else:
+                await self._linger()
         except Exception as error:  # a mistake of ours must not take the other connections along
+            traceback.print_exc()
             self._close("proxy", repr(error))
+            resets.append(self._client)
         finally:
-            if reset is not None:
-                reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            for port in resets:
+                port.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             self._client.close()
-            if server is not None:
-                server.close()
+            if self._server is not None:
+                self._server.close()
 
-    async def _forward(self, server: socket.socket) -> socket.socket | None:
-        """Run both directions; return the socket that is to be reset because the other side was."""
-        to_reset: list[socket.socket] = []
+    async def _accept(self) -> None:
+        """Do what strikes at the accepting of the connection."""
+        due = self.armed.asked(self.ordinal, ACCEPT, "")
+        if not due:
+            return
+        asked = Asked(ACCEPT, "", due)
+
+        async def nothing() -> AsyncGenerator[bytes]:
+            for piece in tuple[bytes, ...]():
+                yield piece
+
+        def sends() -> None:
+            self.armed.feel(self.ordinal)
+            self._client.watch_read(None)
+
+        def closes() -> None:
+            self._close("client", "closed")
+            self._client.watch_hangup(None)
+            self._client.watch_read(None)
+
+        self._client.watch_read(sends)
+        self._client.watch_hangup(closes)
+        async with aclosing(self.struck(asked, due, nothing(), "open", None)) as pieces:
+            async for _ in pieces:
+                pass
+        self._client.watch_read(None)
+        self._client.watch_hangup(None)
+
+    async def _both(self, server: Port, resets: list[Port]) -> None:
+        """Run both directions; add to `resets` the port that is to be reset because the other side was."""
+        replies = self._replies = Replies(self, server, self._client)
+        requests = self._requests = Requests(self, self._client, server, careful=self.armed.strikes_requests)
+        ended: list[_Ended] = []
         async with trio.open_nursery() as nursery:
 
-            async def requests() -> None:
+            async def ask() -> None:
                 try:
-                    await self._requests(server)
+                    await requests.run()
+                except _Ended as end:
+                    ended.append(end)
+                    nursery.cancel_scope.cancel()
                 except OSError:
                     self._close("client", "reset")
-                    to_reset.append(server)
-                    nursery.cancel_scope.cancel()
+                    if not self.swallows:
+                        resets.append(server)
+                        nursery.cancel_scope.cancel()
+                else:
+                    self._close("client", "closed")
+                    if not self.swallows:
+                        requests.shutdown()
 
-            nursery.start_soon(requests)
+            nursery.start_soon(ask)
             try:
-                await self._replies(server)
-            except _ClientGone:
+                await replies.run()
+                self._close("server", "closed")
+            except SinkGone:
                 self._close("client", "reset")
-                to_reset.append(server)
+                resets.append(server)
+            except _Ended as end:
+                ended.append(end)
             except OSError:
                 self._close("server", "reset")
-                to_reset.append(self._client)
+                resets.append(self._client)
+            if self.swallows:
+                await self.client_gone.wait()
             nursery.cancel_scope.cancel()
-        return to_reset[0] if to_reset else None
+        if ended:
+            raise ended[0]
 
-    async def _requests(self, server: socket.socket) -> None:
-        """Read the client until it closes; raises OSError when it resets the connection."""
-        scanner = FrameScanner(keep_words=True)
-        reading = True
-        listening = True
-        while True:
-            await trio.lowlevel.wait_readable(self._client.fileno())
-            buffer = self._buffers.take()
-            try:
-                size = _receive(self._client, buffer)
-                if size is None:
-                    continue
-                if size == 0:
-                    break
-                data = memoryview(buffer)[:size]
-                if reading:
-                    frames, malformed = _scan(scanner, data)
-                    for frame in frames:
-                        self._request(frame)
-                    if malformed is not None:
-                        reading = False
-                        self._raw("request", data[malformed.start :], malformed.reason)
-                if listening:
-                    try:
-                        await _send_all(server, data)
-                    except OSError:
-                        # How the server ended is for the replies to find out; the client is still watched.
-                        listening = False
-            finally:
-                self._buffers.give(buffer)
-        self._close("client", "closed")
+    async def _linger(self) -> None:
+        """Close for writing, and see what the client does with that; whatever it sends now gets a reset."""
         try:
-            server.shutdown(socket.SHUT_WR)
+            self._client.socket.shutdown(socket.SHUT_WR)
+            while self._client.socket.recv(1 << 16):
+                pass
+        except BlockingIOError:
+            pass
         except OSError:
             return
+        else:
+            return
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        await trio.lowlevel.wait_readable(self._client.socket.fileno())
+        self.armed.feel(self.ordinal)
 
-    def _request(self, frame: Frame) -> None:
-        words = frame.words or ()
-        command, key = commands.name(words), commands.first_key(words)
-        asked = _Asked(command, key, self.armed.asked(self.ordinal, command, key))
-        if command not in commands.ANSWERED_BY_PUSH:
-            self._pending.append(asked)
-        self.note(direction="request", command=command, key=key, size=frame.end - frame.start,
-                  head=commands.shown("request", command, frame.head), null=frame.null)
+    async def struck(self, asked: Asked, due: Sequence[Due], source: AsyncGenerator[bytes | memoryview],
+                     direction: Direction, flow: Flow | None) -> AsyncGenerator[bytes | memoryview]:
+        """Yield what the faults make of a frame, the first of the schedule being the first to get it."""
+        async with AsyncExitStack() as stack:
+            pieces = Pieces(source)
+            for each in due:
+                made = each.fault.strike(AtFrame(self, asked, each.place, direction, flow), pieces)
+                stack.push_async_callback(made.aclose)
+                pieces = Pieces(made)
+            async for piece in pieces:
+                yield piece
 
-    async def _replies(self, server: socket.socket) -> None:
-        """Read the server until it closes; raises OSError when it resets, _ClientGone when nobody takes the reply."""
-        scanner = FrameScanner()
-        reading = True
-        while True:
-            await trio.lowlevel.wait_readable(server.fileno())
-            buffer = self._buffers.take()
-            try:
-                size = _receive(server, buffer)
-                if size is None:
-                    continue
-                if size == 0:
-                    self._close("server", "closed")
-                    return
-                data = memoryview(buffer)[:size]
-                if reading:
-                    base = scanner.offset
-                    starts = [] if scanner.inside else [0]
-                    frames, malformed = _scan(scanner, data)
-                    self._undelivered.extend(frames)
-                    starts.extend(frame.end - base for frame in frames if frame.end - base < size)
-                    await self._deliver(await self._strike(data, starts))
-                    if malformed is not None:
-                        reading = False
-                        self._raw("reply", data[malformed.start :], malformed.reason)
-                else:
-                    await self._deliver(data)
-            finally:
-                self._buffers.give(buffer)
+    def request(self, size: int, head: bytes, asked: Asked, *, null: bool = False, felt: bool = True) -> None:
+        """Take note of a request that was read whole; felt: it shows that the client felt what was done before."""
+        if felt:
+            self.armed.feel(self.ordinal)
+        self._log.note(self.ordinal, "request", asked.command, asked.key, size,
+                       commands.shown("request", asked.command, head), null)
 
-    async def _strike(self, data: memoryview, starts: Sequence[int]) -> memoryview:
-        """Do what is due at the replies that begin in `data`; return what is still to be delivered of it."""
-        done = 0
-        for start in starts:
-            if data[start] == ord(_PUSH):
-                continue
-            asked = self._pending.popleft() if self._pending else _NOBODY
-            self._answering.append(asked)
-            if asked.faults:
-                await self._deliver(data[done:start])
-                done = start
-            for index, fault in asked.faults:
-                self.armed.struck[index] = True
-                await fault.strike(_AtReply(self, asked, index))
-        return data[done:]
+    def known(self, words: tuple[bytes, ...]) -> Asked:
+        """Take note of a request whose command and key are known; return it, as it waits for its reply."""
+        command, key = commands.name_and_key(words)
+        due = self.armed.asked(self.ordinal, command, key) if command != ACCEPT else ()
+        asked = Asked(command, key, due, command in commands.ANSWERED_BY_PUSH)
+        self.pending.append(asked)
+        return asked
 
-    async def _deliver(self, data: memoryview) -> None:
-        """Hand bytes to the client's socket, and log each frame in the step in which its last byte went there."""
-        while data:
-            try:
-                sent = self._client.send(data)
-            except BlockingIOError:
-                await trio.lowlevel.wait_writable(self._client.fileno())
-                continue
-            except OSError as error:
-                raise _ClientGone from error
-            data = data[sent:]
-            self._delivered += sent
-            while self._undelivered and self._undelivered[0].end <= self._delivered:
-                self._reply(self._undelivered.popleft())
+    def reply(self, size: int, head: bytes, asked: Asked, *, push: bool = False, null: bool = False) -> None:
+        """Take note of a reply, or a push, that was delivered whole; of no bytes only that it is owed no more."""
+        if self._settling is not None:
+            self._settling.set()
+        if size and not self.swallows:
+            self._log.note(self.ordinal, "push" if push else "reply", asked.command, asked.key, size,
+                           commands.shown("reply", asked.command, head), null)
 
-    def _reply(self, frame: Frame) -> None:
-        self._whole = frame.end
-        push = frame.kind == _PUSH
-        asked = _NOBODY if push or not self._answering else self._answering.popleft()
-        self.note(direction="push" if push else "reply", command=asked.command, key=asked.key,
-                  size=frame.end - frame.start, head=commands.shown("reply", asked.command, frame.head),
-                  null=frame.null)
-
-    def _close(self, by: str, detail: str) -> None:
+    def _close(self, by: str, detail: str, fault: int | None = None) -> None:
         """Log who closed, and what was owed then; only the first to close is logged."""
         if by == "client":
             self.client_gone.set()
+            self.armed.feel(self.ordinal)
         if self._closed:
             return
         self._closed = True
-        owed = next(iter((*self._answering, *self._pending)), _NOBODY)
-        self.note(direction="close", command=owed.command, key=owed.key, size=self._delivered - self._whole, by=by,
-                  detail=detail)
+        owed, begun = self._frozen or self._owed()
+        self.note("close", owed, size=begun, by=by, detail=detail, fault=fault)
 
-    def _raw(self, direction: Direction, data: memoryview, reason: str) -> None:
-        head = bytes(data[:HEAD])
-        if b"auth" in head.lower():
-            head = b""
-        self.note(direction=direction, head=head, did="raw", detail=reason)
+    def _owed(self) -> tuple[Asked, int]:
+        """Return the oldest request that is not answered in full, and how many bytes of its reply were delivered."""
+        begun = self._replies.delivered - self._replies.whole if self._replies is not None else 0
+        return next(iter((*self.answering, *self.pending)), _NOBODY), begun
 
-    def note(self, *, direction: Direction, command: str = "", key: str = "", size: int = 0, head: bytes = b"",
+    def client_left(self) -> None:
+        """Take note that the client has closed while nobody reads from it."""
+        self._close("client", "closed")
+
+    async def settle(self, asked: Asked) -> None:
+        """Wait until the replies to all requests before this one have been delivered, `DEADLINE` seconds at most."""
+        with trio.move_on_after(DEADLINE):
+            while next(iter((*self.answering, *self.pending)), asked) is not asked:
+                self._settling = trio.Event()
+                await self._settling.wait()
+        self._settling = None
+
+    def swallow(self) -> None:
+        """Pass nothing on any more."""
+        self._frozen = self._owed()
+        self.swallows = True
+        for flow in (self._requests, self._replies):
+            if flow is not None:
+                flow.discard()
+
+    def raw(self, direction: Direction, segment: Segment) -> None:
+        """Take note that a stream is not RESP any more; what a client sends so may be a password."""
+        head = bytes(segment.data[:HEAD]) if direction == "reply" else b""
+        self.note(direction, head=head, did="raw", detail=segment.reason)
+
+    def note(self, direction: Direction, asked: Asked = _NOBODY, *, size: int = 0, head: bytes = b"",
              null: bool = False, did: str = "", by: str = "", fault: int | None = None, detail: str = "") -> None:
         """Log an event of this connection."""
-        self.log.add(WireEvent(connection=self.ordinal, direction=direction, command=command, key=key, size=size,
-                               head=head, null=null, did=did, by=by, fault=fault, detail=detail))
+        self._log.note(self.ordinal, direction, asked.command, asked.key, size, head, null, did, by, fault, detail)
 
 
-class _AtReply:
-    """The moment in which a fault strikes at a reply; see `kvproof.faults.fault.Moment`."""
+class AtFrame:
+    """The moment in which a fault strikes; see `kvproof.faults.fault.Moment`."""
 
-    def __init__(self, relay: Relay, asked: _Asked, index: int) -> None:
-        self._relay, self._asked, self._index = relay, asked, index
+    def __init__(self, relay: Relay, asked: Asked, index: int, direction: Direction, flow: Flow | None) -> None:
+        """At a frame of `flow`, or at the accepting of the connection."""
+        self._relay, self._asked, self._index, self._direction, self._flow = relay, asked, index, direction, flow
+
+    @property
+    def owed(self) -> int:
+        """See `Moment`."""
+        return len(self._relay.pending) + len(self._relay.answering)
 
     def did(self, what: str, by: str = "") -> None:
-        self._relay.note(direction="reply", command=self._asked.command, key=self._asked.key, did=what, by=by,
-                         fault=self._index)
+        """See `Moment`."""
+        self._relay.armed.strike(self._index, self._relay.ordinal)
+        self._relay.note(self._direction, self._asked, did=what, by=by, fault=self._index)
 
     async def until(self, until: Until) -> None:
+        """See `Moment`."""
         await self._relay.armed.until(until, self._relay.client_gone)
 
+    async def gone(self) -> None:
+        """See `Moment`."""
+        await self._relay.client_gone.wait()
 
-@dataclass(frozen=True, slots=True)
-class _NotResp:
-    """A stream is malformed: where in the piece the bad frame starts (0 for one that began earlier), and why."""
+    async def wait(self, seconds: float) -> None:
+        """See `Moment`."""
+        await trio.sleep(seconds)
 
-    start: int
-    reason: str
+    async def read(self) -> bool:
+        """See `Moment`."""
+        return self._flow is None or await read_by_peer(self._flow.sink.socket)
 
+    def passed(self) -> None:
+        """See `Moment`."""
+        if isinstance(self._flow, Replies):
+            self._flow.passed_early()
 
-def _scan(scanner: FrameScanner, data: memoryview) -> tuple[list[Frame], _NotResp | None]:
-    """Return the frames that end in `data`, and what is wrong with it, if anything is."""
-    base = scanner.offset
-    try:
-        return scanner.feed(data), None
-    except Malformed as error:
-        return error.frames, _NotResp(error.frames[-1].end - base if error.frames else 0, str(error))
+    def gather(self, frames: int) -> None:
+        """See `Moment`."""
+        if isinstance(self._flow, Replies):
+            self._flow.gather_frames(frames)
 
+    async def swallow(self) -> None:
+        """See `Moment`."""
+        await self._settle()
+        self._relay.swallow()
 
-class _ClientGone(Exception):
-    """The client no longer takes what is sent to it."""
+    async def end(self, *, reset: bool = False) -> NoReturn:
+        """See `Moment`."""
+        await self._settle()
+        raise _Ended(self._index, reset=reset)
 
-
-async def _connect(upstream: tuple[str, int]) -> socket.socket:
-    """Return a connected, non-blocking socket; raises OSError."""
-    return plain((await trio.open_tcp_stream(*upstream)).socket)
-
-
-def plain(wrapped: trio.socket.SocketType) -> socket.socket:
-    """Return trio's socket as an ordinary non-blocking one, without delay of small frames.
-
-    trio's own methods give way to other tasks after each call, so a frame could be out before it is in the log.
-    """
-    bare = socket.socket(fileno=wrapped.detach())
-    bare.setblocking(False)
-    bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return bare
-
-
-def _receive(source: socket.socket, buffer: bytearray) -> int | None:
-    """Return how many bytes were read, 0 at the end, None when there was nothing after all."""
-    try:
-        return source.recv_into(buffer)
-    except BlockingIOError:
-        return None
-
-
-async def _send_all(sink: socket.socket, data: memoryview) -> None:
-    while data:
-        try:
-            data = data[sink.send(data):]
-        except BlockingIOError:
-            await trio.lowlevel.wait_writable(sink.fileno())
+    async def _settle(self) -> None:
+        if self._direction == "request":
+            await self._relay.settle(self._asked)

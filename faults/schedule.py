@@ -25,12 +25,26 @@ def from_json(text: str | bytes) -> Schedule:
     """
     try:
         entries = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"a schedule is a JSON array of faults; this is not JSON: {error}") from None
     if not isinstance(entries, list):
         raise UsageError(f"a schedule is a JSON array of faults; got {_shown(entries)}")
-    return tuple(_fault(entry, f"schedule entry {number} of {len(entries)}")
-                 for number, entry in enumerate(entries, start=1))
+    schedule = tuple(_fault(entry, f"schedule entry {number} of {len(entries)}")
+                     for number, entry in enumerate(entries, start=1))
+    check(schedule)
+    return schedule
+
+
+def check(schedule: Schedule) -> None:
+    """Raise UsageError when an entry is no fault, or two of them cannot be armed together."""
+    refusing: dict[int, int] = {}
+    for number, fault in enumerate(schedule, start=1):
+        place = f"schedule entry {number} of {len(schedule)}"
+        if not isinstance(fault, Fault):
+            raise UsageError(f"{place}: got {fault!r}; allowed: a fault such as Hold(...)")
+        if fault.listens and refusing.setdefault(fault.match, number) != number:
+            raise UsageError(f"{place}, field match: got {fault.match}, as in entry {refusing[fault.match]}; allowed: "
+                             "another connection, since a port is refused once at a time")
 
 
 def _fault(entry: object, place: str) -> Fault:

@@ -10,7 +10,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
@@ -25,6 +25,9 @@ HOST = "127.0.0.1"
 PASSWORD_VARIABLE = SECRET
 """The environment variable that may hold the password of a ``--server redis://HOST:PORT``, or its whole address."""
 START_DEADLINE = 10.0
+DUMP = "dump.rdb"
+"""The name of the RDB file in a valkey-server's private directory, where there is one."""
+_ANSWER = 1.0
 _PORTS = 50
 _LOG_END = 600
 _TAKEN = "Address already in use"
@@ -34,8 +37,9 @@ _TAKEN = "Address already in use"
 class Server:
     """A running server.
 
-    kind: "valkey", "fakeredis" or "own". description: name and version as the server states them. process: None when
-    it is the user's own, which must not be disturbed. prefix: what every key of ours begins with there.
+    kind: "valkey", "fakeredis" or "own". password: the one it has now. description: name and version as the server
+    states them. process: None when it is the user's own, which must not be disturbed, or has not been started yet.
+    prefix: what every key of ours begins with there.
     """
 
     kind: str
@@ -46,6 +50,8 @@ class Server:
     description: str = ""
     prefix: str = ""
     _log: int | None = field(default=None, repr=False)
+    _lines: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _held: socket.socket | None = field(default=None, repr=False)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -92,6 +98,26 @@ def valkey(*, password: str | None = None, settings: Mapping[str, str] | None = 
     settings: further lines of its configuration. The configuration, and so the password, goes in through standard
     input: it stands in no command line and no file. Raises ServerFailed with the end of the server's log.
     """
+    # A port that was free may be somebody else's by now, so it is ours only when our own child answers on it.
+    for _ in range(_PORTS):
+        with ExitStack() as stack:
+            try:
+                server = stack.enter_context(prepared(password=password, settings=settings))
+            except _PortTaken:
+                continue
+            if launch(server):
+                yield server
+                return
+    raise ServerFailed(f"valkey-server found {_PORTS} ports in use one after the other; try again")
+
+
+@contextmanager
+def prepared(*, password: str | None = None, settings: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """Hold a loopback port for a valkey-server that `launch` starts, now or later; end it, if it was.
+
+    Until then, and between its end and another launch, connecting is refused: a socket is bound to the port and does
+    not listen, so that the kernel gives the port to nobody, not even to a client as its own.
+    """
     lines = {
         "bind": HOST,
         "protected-mode": "no",
@@ -100,22 +126,34 @@ def valkey(*, password: str | None = None, settings: Mapping[str, str] | None = 
         "enable-debug-command": "local",
         **(settings or {}),
     }
-    if password is not None:
-        lines["requirepass"] = f'"{_quoted(password)}"'
-    binary = str(valkey_binary())
-    with os.fdopen(os.memfd_create("kvproof-log"), "w+b") as log:
-        # A port that was free may be somebody else's by now, so it is ours only when our own child answers on it.
-        for _ in range(_PORTS):
-            port = free_port()
-            process = _launch([binary, "-"], {**lines, "port": str(port)}, log.fileno())
-            try:
-                server = Server("valkey", HOST, port, password, process, _log=log.fileno())
-                if _is_ours(server, process):
-                    yield server
-                    return
-            finally:
-                process.close()
-        raise ServerFailed(f"{binary} found {_PORTS} ports in use one after the other; try again")
+    with os.fdopen(os.memfd_create("kvproof-log"), "w+b") as log, _hold(free_port()) as held:
+        port = held.getsockname()[1]
+        server = Server("valkey", HOST, port, password, _log=log.fileno(), _lines=lines, _held=held)
+        try:
+            yield server
+        finally:
+            if server.process is not None:
+                server.process.close()
+
+
+def launch(server: Server, dump: int | None = None, deadline: float = START_DEADLINE) -> bool:
+    """Start a prepared server, also once more after its end; return False when somebody else has taken its port.
+
+    It has the password that the server has now, and serves once this returns. dump: the descriptor of an RDB file
+    that it begins with; None for none. deadline: seconds. Raises ServerFailed with the end of the server's log.
+    """
+    assert server._held is not None, f"a server of kind {server.kind} is not started by kvproof"
+    lines = {**server._lines, "port": str(server.port)}
+    if server.password is not None:
+        lines["requirepass"] = f'"{_quoted(server.password)}"'
+    assert server._log is not None
+    try:
+        # Valkey binds its port with SO_REUSEADDR, which the kernel allows only where both sockets have it.
+        _share(server._held, True)
+        process = server.process = _launch([str(valkey_binary()), "-"], lines, server._log, dump)
+        return _is_ours(server, process, deadline)
+    finally:
+        _share(server._held, False)
 
 
 @contextmanager
@@ -187,11 +225,32 @@ def open_server(choice: str | None = None, *, password: str | None = None) -> It
         yield server
 
 
-def _launch(argv: list[str], lines: Mapping[str, str], log: int) -> Process:
+class _PortTaken(ServerFailed):
+    """A port that was free has been taken."""
+
+
+def _hold(port: int) -> socket.socket:
+    held = socket.socket()
+    try:
+        held.bind((HOST, port))
+    except OSError as error:
+        held.close()
+        raise _PortTaken(f"port {port} was taken: {error.strerror}") from error
+    return held
+
+
+def _share(held: socket.socket, shared: bool) -> None:
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(shared))
+
+
+def _launch(argv: list[str], lines: Mapping[str, str], log: int, dump: int | None) -> Process:
     directory = tempfile.mkdtemp(prefix="kvproof-")
-    lines = {**lines, "dir": directory}
+    lines = {**lines, "dir": directory, "dbfilename": DUMP}
     stdin = os.memfd_create("kvproof-configuration")
     try:
+        if dump is not None:
+            with open(dump, "rb", closefd=False) as source, Path(directory, DUMP).open("wb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
         os.write(stdin, "".join(f"{name} {value}\n" for name, value in lines.items()).encode())
         os.lseek(stdin, 0, os.SEEK_SET)
         return supervisor().spawn(argv, fds={0: stdin, 1: log, 2: log}, directory=directory, remove=[directory])
@@ -202,22 +261,23 @@ def _launch(argv: list[str], lines: Mapping[str, str], log: int) -> Process:
         os.close(stdin)
 
 
-def _is_ours(server: Server, process: Process) -> bool:
+def _is_ours(server: Server, process: Process, deadline: float) -> bool:
     """Wait until the server answers with our child's process id; False when another one has the port."""
-    until = time.monotonic() + START_DEADLINE
+    until = time.monotonic() + deadline
     while time.monotonic() < until:
         try:
-            with server.connect(timeout=START_DEADLINE) as raw:
+            with server.connect(timeout=_ANSWER) as raw:
                 if raw.info().get("process_id") != str(process.pid):
                     return False
                 server.description = _describe(raw)
+                raw.command("PING")
                 return True
         except (OSError, ReplyError, EOFError):
             if select.select([process], [], [], 0.01)[0]:
                 if _TAKEN in server.log():
                     return False
                 raise ServerFailed(f"valkey-server did not start; its log ends: {server.log()[-_LOG_END:]}") from None
-    raise ServerFailed(f"{server.kind} on port {server.port} did not answer within {START_DEADLINE:.0f} s")
+    raise ServerFailed(f"{server.kind} on port {server.port} did not answer within {deadline:g} s")
 
 
 def _describe(raw: RawResp) -> str:

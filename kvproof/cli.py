@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvproof import __version__, cli_found
+from kvproof import __version__, cli_found, proxy
 from kvproof.errors import KvproofError, UsageError
 
 if TYPE_CHECKING:
@@ -143,6 +143,8 @@ def parser() -> argparse.ArgumentParser:
     replay.set_defaults(command=_replay)
 
     cli_found.add(commands)
+
+    proxy.add(commands)
 
     listing = commands.add_parser("connectors", help="what is installed; install another version beside")
     listing.add_argument("--install", metavar="NAME==VERSION", help="install this version in a directory of its own")

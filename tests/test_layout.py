@@ -63,7 +63,7 @@ def test_every_layer_imports_only_what_it_may(layer: str) -> None:
 @pytest.mark.parametrize(
     ("layer", "code"),
     [
-        ("models", "import kvproof.faults.proxy"),
+        ("models", "import kvproof.faults.endpoint"),
         ("models", "from kvproof import results"),
         ("faults", "from kvproof.runner import Runner"),
         ("spec", "from kvproof.faults import gates"),

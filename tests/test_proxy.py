@@ -6,8 +6,8 @@ import contextlib
 
 import pytest
 
-from kvproof.faults import proxy
-from kvproof.faults.proxy import Hold
+from kvproof import faults
+from kvproof.faults.families import Hold
 from kvproof.faults.servers import Server
 from kvproof.models.payloads import encode
 from tests.wire import CHUNK, bare, client, read, scripted, silent
@@ -16,7 +16,7 @@ from tests.wire import CHUNK, bare, client, read, scripted, silent
 @pytest.mark.parametrize("size", [0, 1, 16 * 1024, CHUNK])
 def test_set_and_get_pass_unchanged(server: Server, size: int) -> None:
     value = encode("k", 1, size)
-    with proxy.start(server.address) as endpoint, client(endpoint) as through:
+    with faults.proxy(server.address) as endpoint, client(endpoint) as through:
         through.set("k", value)
         got = through.get("k")
     assert got == value, f"{size} bytes: expected them back, got {len(got or b'')} bytes, or other ones"
@@ -25,7 +25,7 @@ def test_set_and_get_pass_unchanged(server: Server, size: int) -> None:
 def test_a_pipeline_of_mixed_sizes_passes_in_order(server: Server) -> None:
     values = {f"p{number}": encode(f"p{number}", 1, number * 977) for number in range(60)}
     values["p7"] = encode("p7", 1, 3_000_000)
-    with proxy.start(server.address) as endpoint, client(endpoint) as through:
+    with faults.proxy(server.address) as endpoint, client(endpoint) as through:
         pipeline = through.pipeline(transaction=False)
         for key, value in values.items():
             pipeline.set(key, value)
@@ -40,7 +40,7 @@ def test_a_pipeline_of_mixed_sizes_passes_in_order(server: Server) -> None:
 
 
 def test_the_log_of_a_scripted_conversation_is_exact(server: Server) -> None:
-    with proxy.start(server.address) as endpoint:
+    with faults.proxy(server.address) as endpoint:
         with bare(endpoint) as first, bare(endpoint) as second:
             endpoint.wait("open", 2)
             for connection, request, reply in (
@@ -83,10 +83,10 @@ def test_the_log_of_a_scripted_conversation_is_exact(server: Server) -> None:
 
 def test_a_push_is_not_taken_for_a_reply() -> None:
     schedule = (Hold(command="GET", until="go"),)
-    push, reply = b">2\r\n$4\r\nnews\r\n$1\r\nx\r\n", b"$1\r\nv\r\n"
+    push, reply = b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n", b"$1\r\nv\r\n"
     with contextlib.ExitStack() as stack:
         upstream = stack.enter_context(scripted())
-        endpoint = stack.enter_context(proxy.start(upstream.getsockname(), schedule))
+        endpoint = stack.enter_context(faults.proxy(upstream.getsockname(), schedule))
         connection = stack.enter_context(bare(endpoint))
         connection.sendall(b"*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nc\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n")
         serving, _ = upstream.accept()
@@ -99,4 +99,4 @@ def test_a_push_is_not_taken_for_a_reply() -> None:
             endpoint.release("go")
             assert read(connection, len(reply)) == reply
         passed = [e for e in endpoint.log() if e.direction in ("push", "reply") and not e.did]
-    assert [(e.direction, e.command, e.key, e.size) for e in passed] == [("push", "", "", 21), ("reply", "GET", "k", 7)]
+    assert [(e.direction, e.command, e.key, e.size) for e in passed] == [("push", "", "", 30), ("reply", "GET", "k", 7)]

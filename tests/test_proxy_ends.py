@@ -16,16 +16,19 @@ from pathlib import Path
 import pytest
 import redis
 
+from kvproof import faults
 from kvproof.errors import DeadlineExceeded, ProxyFailed, UsageError
-from kvproof.faults import proxy, servers
-from kvproof.faults.proxy import Hold, Proxy
+from kvproof.faults import endpoint as endpoints
+from kvproof.faults import servers
+from kvproof.faults.endpoint import Proxy
+from kvproof.faults.families import Hold
 from kvproof.faults.servers import Server
 from kvproof.models.payloads import encode
 from tests.wire import CHUNK, ROOT, bare, client, read, scripted
 
 
 def test_two_endpoints_are_independent(server: Server) -> None:
-    with proxy.start(server.address, (Hold(command="PING", until="go"),)) as one, proxy.start(server.address) as two:
+    with faults.proxy(server.address, (Hold(command="PING", until="go"),)) as one, faults.proxy(server.address) as two:
         assert one.port != two.port
         with bare(one) as held, client(two) as free:
             held.sendall(b"*1\r\n$4\r\nPING\r\n")
@@ -39,7 +42,7 @@ def test_two_endpoints_are_independent(server: Server) -> None:
 
 
 def test_closing_an_endpoint_closes_its_port_and_connections(server: Server) -> None:
-    with proxy.start(server.address, (Hold(command="PING", until="go"),)) as endpoint, bare(endpoint) as connection:
+    with faults.proxy(server.address, (Hold(command="PING", until="go"),)) as endpoint, bare(endpoint) as connection:
         connection.sendall(b"*1\r\n$4\r\nPING\r\n")
         endpoint.wait("held")
         endpoint.close()
@@ -60,7 +63,7 @@ def test_64_connections_at_once(server: Server) -> None:
             through.set(f"c{number}", value)
             return all(through.get(f"c{number}") == value for _ in range(5))
 
-    with proxy.start(server.address) as endpoint, ThreadPoolExecutor(64) as pool:
+    with faults.proxy(server.address) as endpoint, ThreadPoolExecutor(64) as pool:
         assert list(pool.map(work, range(64))) == [True] * 64
         endpoint.wait("close", 64)
         assert {event.connection for event in endpoint.log()} == set(range(1, 65))
@@ -68,7 +71,7 @@ def test_64_connections_at_once(server: Server) -> None:
 
 def test_threads_may_wait_and_release_on_one_endpoint(server: Server) -> None:
     schedule = tuple(Hold(command="GET", key=f"t{number}", until=f"go{number}") for number in range(8))
-    with proxy.start(server.address, schedule) as endpoint, ThreadPoolExecutor(16) as pool:
+    with faults.proxy(server.address, schedule) as endpoint, ThreadPoolExecutor(16) as pool:
 
         def get(number: int) -> bytes | None:
             with client(endpoint) as through:
@@ -85,7 +88,7 @@ def test_threads_may_wait_and_release_on_one_endpoint(server: Server) -> None:
 
 
 def test_a_wait_that_expires_says_what_was_seen(server: Server) -> None:
-    with proxy.start(server.address) as endpoint, client(endpoint) as through:
+    with faults.proxy(server.address) as endpoint, client(endpoint) as through:
         through.get("seen")
         with pytest.raises(DeadlineExceeded) as caught:
             endpoint.wait("held", 2, deadline=0.01)
@@ -96,7 +99,7 @@ def test_a_wait_that_expires_says_what_was_seen(server: Server) -> None:
 
 
 def test_a_client_that_leaves_in_the_middle_of_a_reply_is_logged() -> None:
-    with scripted() as upstream, proxy.start(upstream.getsockname()) as endpoint:
+    with scripted() as upstream, faults.proxy(upstream.getsockname()) as endpoint:
         with bare(endpoint) as leaving:
             leaving.sendall(b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n")
             serving, _ = upstream.accept()
@@ -113,7 +116,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_reply_is_logged() -> None:
 def test_a_client_that_leaves_with_a_large_reply_unread_is_logged(server: Server) -> None:
     with redis.Redis("127.0.0.1", server.port) as direct:
         direct.set("unread", encode("unread", 1, CHUNK))
-    with proxy.start(server.address) as endpoint:
+    with faults.proxy(server.address) as endpoint:
         with bare(endpoint) as leaving:
             leaving.sendall(b"*2\r\n$3\r\nGET\r\n$6\r\nunread\r\n")
             read(leaving, 1000)
@@ -125,7 +128,7 @@ def test_a_client_that_leaves_with_a_large_reply_unread_is_logged(server: Server
 
 
 def test_a_server_that_dies_in_the_middle_of_a_reply_is_logged() -> None:
-    with scripted() as upstream, proxy.start(upstream.getsockname()) as endpoint:
+    with scripted() as upstream, faults.proxy(upstream.getsockname()) as endpoint:
         with bare(endpoint) as waiting:
             waiting.sendall(b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n")
             serving, _ = upstream.accept()
@@ -140,7 +143,10 @@ def test_a_server_that_dies_in_the_middle_of_a_reply_is_logged() -> None:
 
 
 def test_a_killed_server_is_logged_and_another_may_take_its_place() -> None:
-    with servers.valkey() as mortal, proxy.start(mortal.address) as endpoint, bare(endpoint) as connection:
+    with contextlib.ExitStack() as stack, contextlib.ExitStack() as life:
+        mortal = life.enter_context(servers.valkey())
+        endpoint = stack.enter_context(faults.proxy(mortal.address))
+        connection = stack.enter_context(bare(endpoint))
         connection.sendall(b"*1\r\n$4\r\nPING\r\n")
         read(connection, 7)
         assert mortal.process is not None
@@ -150,6 +156,7 @@ def test_a_killed_server_is_logged_and_another_may_take_its_place() -> None:
         with pytest.raises(ConnectionResetError), bare(endpoint) as late:
             late.recv(1)
         assert "no connection to 127.0.0.1" in endpoint.wait("close", 2).detail
+        life.close()  # As long as the server is ours, its port is held for it.
         with socket.create_server(mortal.address) as upstream:
             _still_works(endpoint, upstream)
 
@@ -165,7 +172,7 @@ def _still_works(endpoint: Proxy, upstream: socket.socket) -> None:
 
 
 def test_what_a_client_sends_to_a_dead_server_is_still_seen() -> None:
-    with scripted() as upstream, proxy.start(upstream.getsockname(), (Hold(match=1, until="go"),)) as endpoint:
+    with scripted() as upstream, faults.proxy(upstream.getsockname(), (Hold(match=1, until="go"),)) as endpoint:
         with bare(endpoint) as connection:
             connection.sendall(b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n")
             serving, _ = upstream.accept()
@@ -183,7 +190,7 @@ def test_what_a_client_sends_to_a_dead_server_is_still_seen() -> None:
 
 
 def test_a_reset_is_passed_on_as_a_reset() -> None:
-    with scripted() as upstream, proxy.start(upstream.getsockname()) as endpoint, bare(endpoint) as connection:
+    with scripted() as upstream, faults.proxy(upstream.getsockname()) as endpoint, bare(endpoint) as connection:
         connection.sendall(b"*1\r\n$4\r\nPING\r\n")
         serving, _ = upstream.accept()
         read(serving, 14)
@@ -195,7 +202,7 @@ def test_a_reset_is_passed_on_as_a_reset() -> None:
 
 
 def test_malformed_streams_pass_unread() -> None:
-    with scripted() as upstream, proxy.start(upstream.getsockname()) as endpoint, bare(endpoint) as connection:
+    with scripted() as upstream, faults.proxy(upstream.getsockname()) as endpoint, bare(endpoint) as connection:
         connection.sendall(b"*1\r\n$4\r\nPING\r\n@what\r\n")
         serving, _ = upstream.accept()
         with serving:
@@ -209,13 +216,13 @@ def test_malformed_streams_pass_unread() -> None:
         assert endpoint.wait("close").size == 100_006, "bytes that passed after the last whole frame"
         events = endpoint.log()
     assert [(e.direction, e.command, e.did, e.head) for e in events if e.direction in ("request", "reply")] == [
-        ("request", "PING", "", b"*1\r\n$4\r\nPING\r\n"), ("request", "", "raw", b"@what\r\n"),
+        ("request", "PING", "", b"*1\r\n$4\r\nPING\r\n"), ("request", "", "raw", b""),
         ("reply", "PING", "", b"+PONG\r\n"), ("reply", "", "raw", b"?who\r\n"),
     ]
 
 
 def test_a_half_closed_client_still_gets_its_reply() -> None:
-    with scripted() as upstream, proxy.start(upstream.getsockname()) as endpoint, bare(endpoint) as connection:
+    with scripted() as upstream, faults.proxy(upstream.getsockname()) as endpoint, bare(endpoint) as connection:
         connection.sendall(b"*1\r\n$4\r\nPING\r\n")
         connection.shutdown(socket.SHUT_WR)
         serving, _ = upstream.accept()
@@ -229,9 +236,9 @@ def test_a_half_closed_client_still_gets_its_reply() -> None:
 
 _VICTIM = """
 import sys
-from kvproof.faults import proxy
-endpoint = proxy.start(("127.0.0.1", int(sys.argv[1])))
-print(endpoint.port, proxy._running().process.pid, flush=True)
+from kvproof import faults
+endpoint = faults.proxy(("127.0.0.1", int(sys.argv[1])))
+print(endpoint.port, endpoint.pid, flush=True)
 sys.stdin.read()
 """
 
@@ -258,7 +265,7 @@ def _listening() -> set[int]:
 
 
 def test_a_forked_child_has_a_proxy_process_of_its_own(server: Server) -> None:
-    with proxy.start(server.address) as endpoint:
+    with faults.proxy(server.address) as endpoint:
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
@@ -267,10 +274,10 @@ def test_a_forked_child_has_a_proxy_process_of_its_own(server: Server) -> None:
                 with contextlib.suppress(ProxyFailed):
                     endpoint.log()
                     said = "the parent's endpoint answers the child"
-                with proxy.start(server.address) as own, client(own) as through:
+                with faults.proxy(server.address) as own, client(own) as through:
                     through.ping()
-                    said = f"own {proxy._running().process.pid} {said}"
-                proxy._stop()
+                    said = f"own {endpoints._running().process.pid} {said}"
+                endpoints._stop()
             finally:
                 os.write(writing, said.encode())
                 os._exit(0)
@@ -280,17 +287,17 @@ def test_a_forked_child_has_a_proxy_process_of_its_own(server: Server) -> None:
         os.waitpid(child, 0)
         whose, pid, seen = said.split(maxsplit=2)
         assert (whose, seen) == ("own", "nothing"), said
-        assert int(pid) != proxy._running().process.pid
+        assert int(pid) != endpoints._running().process.pid
         with client(endpoint) as through:
             assert through.ping() is True, "the parent's endpoint lives on"
 
 
 def test_a_dead_proxy_process_is_reported_and_replaced(server: Server) -> None:
-    with proxy.start(server.address) as endpoint:
-        running = proxy._running()
+    with faults.proxy(server.address) as endpoint:
+        running = endpoints._running()
         running.process.send_signal(signal.SIGKILL)
         assert running.process.wait(5) is not None
         with pytest.raises(ProxyFailed, match="the proxy process killed by signal 9"):
             endpoint.wait("held")
-        with proxy.start(server.address) as another, client(another) as through:
+        with faults.proxy(server.address) as another, client(another) as through:
             assert through.ping() is True

@@ -50,6 +50,11 @@ def verdicts(document: dict[str, Any]) -> dict[str, dict[str, str]]:
     return found
 
 
+def test_the_release_that_mended_the_cross_talk_is_cleared() -> None:
+    done = kvproof("replay", "cancel-cross-talk", "-c", "redis-py-asyncio==4.5.4")
+    assert (done.returncode, "absent" in done.stdout) == (0, True), done.stdout + done.stderr
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Everything that `kvproof run` finds, once."""

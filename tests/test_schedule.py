@@ -27,9 +27,9 @@ GOOD = {"fault": "hold", "command": "GET", "key": "*", "match": 1, "connection":
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"fault": "hodl"}, 'schedule entry 2 of 2, field fault: got "hodl"; allowed: hold'),
-        ({"fault": ["hold"]}, 'schedule entry 2 of 2, field fault: got ["hold"]; allowed: hold'),
-        ({"color": 1}, "schedule entry 2 of 2 (hold), field color: there is no such field; allowed: command, conn"),
+        ({"fault": "hodl"}, 'schedule entry 2 of 2, field fault: got "hodl"; allowed: bandwidth, '),
+        ({"fault": ["hold"]}, 'schedule entry 2 of 2, field fault: got ["hold"]; allowed: bandwidth, '),
+        ({"color": 1}, "schedule entry 2 of 2 (hold), field color: there is no such field; allowed: at, command, conn"),
         ({"command": ""}, "schedule entry 2 of 2: hold, field command: got ''; allowed: the name of a command"),
         ({"command": 7}, "schedule entry 2 of 2: hold, field command: got 7; allowed: the name of a command"),
         ({"key": None}, "schedule entry 2 of 2: hold, field key: got None; allowed: a glob"),

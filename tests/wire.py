@@ -8,7 +8,8 @@ from pathlib import Path
 
 import redis
 
-from kvproof.faults.proxy import Proxy, WireEvent
+from kvproof.faults.endpoint import Proxy
+from kvproof.faults.wire import WireEvent
 
 CHUNK = 12_400_000
 ROOT = Path(__file__).resolve().parent.parent

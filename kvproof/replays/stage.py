@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kvproof import faults
 from kvproof.connectors import Connector
 from kvproof.connectors.adapter import Endpoint, Place, Read
 from kvproof.errors import KvproofError, UsageError
-from kvproof.faults import proxy
+from kvproof.faults.endpoint import Proxy
 from kvproof.faults.raw_resp import RawResp
 from kvproof.faults.schedule import Schedule
 from kvproof.faults.servers import Server
@@ -154,7 +155,7 @@ class Found:
 class Rig:
     """The fresh proxy and runner of one case."""
 
-    proxy: proxy.Proxy
+    proxy: Proxy
     runner: Runner
     place: Place
     direct: Endpoint
@@ -257,7 +258,7 @@ class Stage:
         """Open a fresh proxy before the server, and a fresh runner with the connector behind it."""
         if self.stopped.is_set():
             raise NotOpened("the run was interrupted")
-        with proxy.start((place.endpoint.host, place.endpoint.port), schedule) as between:
+        with faults.proxy((place.endpoint.host, place.endpoint.port), schedule) as between:
             behind = replace(place, endpoint=replace(place.endpoint, host=between.host, port=between.port))
             with self.forks.runner(self.connector) as runner:
                 opened = runner.open(behind, masked=bool(self.masked))

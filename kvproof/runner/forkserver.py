@@ -53,6 +53,8 @@ class ForkServer(Spawner):
             reset_signals()
             if _cuda_cannot_be_forked():
                 os.execv(sys.executable, [sys.executable, "-m", child.__name__, target])
+            # As in any Python process: a write to a closed socket is an error, and not the end.
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
             child.main(target)
 
         return self.fork(serve, "the runner failed", child.BROKEN)

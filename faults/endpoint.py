@@ -13,19 +13,17 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Any
 
 from kvproof import errors
 from kvproof.errors import DeadlineExceeded, KvproofError, ProxyFailed, UsageError
-from kvproof.faults.families.hold import Hold
-from kvproof.faults.fault import Fault
-from kvproof.faults.schedule import Schedule, from_json, to_json
+from kvproof.faults.schedule import Schedule, check, to_json
 from kvproof.faults.supervisor import Process, supervisor
 from kvproof.faults.wire import WireEvent
-
-__all__ = ["Hold", "Proxy", "Schedule", "WireEvent", "from_json", "start", "to_json"]
 
 HOST = "127.0.0.1"
 _DEADLINE = 10.0
@@ -64,6 +62,22 @@ class _Process:
         return " ".join(self.log.read().decode(errors="replace").split())[-600:] or "it said nothing"
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What has become of one entry of a schedule.
+
+    struck: the proxy did it. felt: after that the client sent something on that connection, or closed it, or its call
+    was told to have ended.
+    """
+
+    struck: bool = False
+    felt: bool = False
+
+    def __str__(self) -> str:
+        """Say it in one word."""
+        return "felt" if self.felt else "struck, not felt" if self.struck else "not struck"
+
+
 class Proxy:
     """An open endpoint: a client that connects to `host` and `port` reaches the upstream through the proxy.
 
@@ -73,10 +87,11 @@ class Proxy:
     host: str
     port: int
 
-    def __init__(self, process: _Process, upstream: tuple[str, int], schedule: Schedule, deadline: float) -> None:
-        """Open the endpoint; `start` is the way to get one."""
+    def __init__(self, process: _Process, upstream: Upstream, schedule: Schedule, listen: tuple[str, int],
+                 deadline: float) -> None:
+        """Open the endpoint; `proxy` is the way to get one."""
         self._process = process
-        self.host = HOST
+        self.host, port = listen
         self.schedule = schedule
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.settimeout(_DEADLINE)
@@ -84,11 +99,17 @@ class Proxy:
         try:
             with theirs:
                 self._hand_over(process.control, theirs)
-            message = {"call": "open", "upstream": list(upstream), "schedule": to_json(schedule)}
+            message = {"call": "open", "upstream": upstream, "schedule": to_json(schedule), "host": self.host,
+                       "port": port}
             self.port = self._call(message, deadline)
         except BaseException:
             self._forget()
             raise
+
+    @property
+    def pid(self) -> int:
+        """The process in which the endpoint lives, with the other endpoints of this process."""
+        return self._process.process.pid
 
     def wait(self, event: str, count: int = 1, deadline: float = 5.0) -> WireEvent:
         """Wait until the log holds `count` such events since the endpoint opened; return the last of them.
@@ -97,6 +118,8 @@ class Proxy:
         reply that has been delivered). deadline: seconds. Raises DeadlineExceeded that says what was seen instead, and
         UsageError for another event.
         """
+        if not 0 <= deadline < 1e6 or count < 1:
+            raise UsageError(f"wait for {count} events within {deadline} s: expected a count from 1 on, and seconds")
         message = {"call": "wait", "event": event, "count": count, "deadline": deadline}
         return WireEvent.from_json(self._call(message, deadline + _GRACE))
 
@@ -116,9 +139,38 @@ class Proxy:
         """
         return [WireEvent.from_json(entry) for entry in self._call({"call": "log", "since": since})]
 
+    def marks(self) -> tuple[Mark, ...]:
+        """Return for each entry of the schedule whether it has struck, and whether that was felt."""
+        return tuple(Mark(**mark) for mark in self._call({"call": "marks"}))
+
     def struck(self) -> tuple[bool, ...]:
         """Return for each entry of the schedule whether it was done."""
-        return tuple(self._call({"call": "struck"}))
+        return tuple(mark.struck for mark in self.marks())
+
+    def felt(self) -> tuple[bool, ...]:
+        """Return for each entry of the schedule whether it was felt."""
+        return tuple(mark.felt for mark in self.marks())
+
+    def ended(self, how: str) -> None:
+        """Tell that the call that was disturbed has ended, and how: "returned" or "raised".
+
+        The proxy sees what a client sends and that it closes, but not that one of its calls returns.
+        """
+        self._call({"call": "ended", "how": how})
+
+    def tasks(self) -> int:
+        """Return how many tasks live in the process of this endpoint: what is left behind there shows in it."""
+        return int(self._call({"call": "tasks"}))
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Tell, at the end of the block, that the call in it has returned, or raised."""
+        try:
+            yield
+        except BaseException:
+            self.ended("raised")
+            raise
+        self.ended("returned")
 
     def close(self) -> None:
         """Close the port and every connection; returns when they are closed."""
@@ -193,17 +245,49 @@ def _read_all(source: socket.socket, until: float) -> bytes:
         parts.append(part)
 
 
-def start(upstream: tuple[str, int], schedule: Schedule = (), *, deadline: float = _DEADLINE) -> Proxy:
-    """Open an endpoint on a free loopback port, with the schedule armed; use it as a context manager.
+def proxy(upstream: tuple[str, int] | str, schedule: Schedule = (), *, listen: tuple[str, int] = (HOST, 0),
+          deadline: float = _DEADLINE) -> Proxy:
+    """Open an endpoint, with the schedule armed before anybody is let in; use it as a context manager.
 
-    upstream: host and port; it is connected to once for each client, so it may be started later. deadline: seconds
-    to be open within. Raises ProxyFailed, DeadlineExceeded, and UsageError for a malformed schedule.
+    upstream: host and port, or "HOST:PORT", or "unix:PATH"; it is connected to once for each client, so it may be
+    started later. listen: a loopback address and a port, 0 for a free one. deadline: seconds to be open within. Raises
+    ProxyFailed, DeadlineExceeded, and UsageError for what is no upstream, no loopback address or no schedule.
     """
-    for number, fault in enumerate(schedule, start=1):
-        if not isinstance(fault, Fault):
-            raise UsageError(f"schedule entry {number} of {len(schedule)}: got {fault!r}; "
-                             "allowed: a fault such as Hold(...)")
-    return Proxy(_running(), upstream, tuple(schedule), deadline)
+    check(schedule)
+    if not _is_address(listen):
+        raise UsageError(f"listen on {listen!r}: expected a host and a port, such as ({HOST!r}, 0)")
+    if not listen[0].startswith("127."):
+        raise UsageError(f"listen on {listen[0]}: expected a loopback address, such as {HOST}")
+    return Proxy(_running(), read_upstream(upstream), tuple(schedule), listen, deadline)
+
+
+Upstream = str | tuple[str, int]
+"""The path of a unix socket, or a host and port."""
+
+
+def read_upstream(upstream: tuple[str, int] | str) -> Upstream:
+    """Return where the server is; raises UsageError for what is no address of one."""
+    if not isinstance(upstream, str):
+        if not _is_address(upstream):
+            raise UsageError(f"upstream {upstream!r}: expected a host and a port, \"HOST:PORT\" or \"unix:PATH\"")
+        return upstream
+    if upstream.startswith("unix:") and upstream != "unix:":
+        return upstream.removeprefix("unix:")
+    return read_address(upstream, "upstream")
+
+
+def read_address(text: str, what: str) -> tuple[str, int]:
+    """Return the host and port in "HOST:PORT"; raises UsageError, which begins with `what`."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65535:
+        raise UsageError(f"{what} {text[:80]!r}: expected HOST:PORT, such as {HOST}:6379"
+                         + (", or unix:PATH" if what == "upstream" else ""))
+    return host, int(port)
+
+
+def _is_address(value: object) -> bool:
+    return (isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
+            and isinstance(value[1], int) and 0 <= value[1] <= 65535)
 
 
 _lock = threading.Lock()

@@ -1,0 +1,298 @@
+"""An asyncio event loop whose order and time are a seed's: races are searched for, and found again by a token.
+
+    failure = explore(main)                      # the first seed at which main fails, with its token
+    run(main, token=failure.token)               # the same run once more
+
+What is shuffled. asyncio runs what is ready in the order in which it became ready. Here that order holds within a lane
+only, and a seed chooses the next lane. The steps of a task are a lane, with the callbacks that it schedules by
+`call_soon` or a timer and those that these schedule; what a socket or a thread brings is one, too. So a callback still
+comes before the next step of the task that scheduled it, and two callbacks of one origin come in order. What breaks is
+the order between tasks: a new task may start after its maker has gone on, a task that is woken second may run first,
+and one task may take several steps while another is ready (`rounds` forbids that: then whatever is ready runs once
+before anything runs twice). A program that fails so leans on an order that asyncio keeps and a network does not; in
+production it may not have failed yet.
+
+What time it is. `loop.time` begins at 0 and stands still while anything is ready; when nothing is, it jumps to the
+next timer. Only while a socket is watched, a call of run_in_executor is not done, or a thread that began during the
+run is alive may something come from outside: then the loop waits for it in real time, until the next timer and for
+`silence` seconds at most. What it has waited counts on its clock, in steps of 50 ms. After the silence it believes that
+nothing comes, and jumps as well. Where there is not even a timer it raises `Stuck`, as it does after `steps` callbacks.
+
+Limits. What arrives by sockets and threads arrives when it does: a token replays such a run only where that changes
+no choice, and `NotReplayed` says when it did. A thread that began before the run and calls call_soon_threadsafe is not
+waited for. time.monotonic and time.sleep are not asyncio's, so they stay real. Subprocesses are not supported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import selectors
+import threading
+import time
+import weakref
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from types import CoroutineType
+from typing import Any, TypeVar, cast
+
+from kvproof.errors import KvproofError, UsageError
+from kvproof.faults.seeded_choices import Choices, NotReplayed
+from kvproof.faults.seeded_ready import ReadyQueue
+
+__all__ = ["Choices", "Failure", "NotReplayed", "SeededLoop", "Stuck", "explore", "run"]
+
+Result = TypeVar("Result")
+SILENCE = 5.0
+"""Seconds of real time without anything from sockets or threads after which nothing more is believed to come."""
+STEPS = 1_000_000
+"""Callbacks after which a run is believed to go on for ever."""
+_TICK = 0.05
+_POOL = "kvproof-seeded"
+_STEP = "TaskStepMethWrapper"
+_STEP_NAMES = ("task_wakeup", "__step", "__wakeup")
+
+
+class Stuck(KvproofError):
+    """Nothing can ever happen any more, or too much has; the message says which tasks wait, and where."""
+
+
+@dataclass
+class Failure:
+    """A run that failed. token: replays it. error: what `main` raised, with the token in its notes."""
+
+    seed: int
+    token: str
+    error: BaseException
+
+
+def run(
+    main: Callable[[], Coroutine[Any, Any, Result]],
+    *,
+    seed: int | None = None,
+    token: str | None = None,
+    rounds: bool = False,
+    silence: float = SILENCE,
+    steps: int = STEPS,
+) -> Result:
+    """Run `main()` on a loop of its own by a seed (0 unless given), or by a token exactly as it ran before.
+
+    Returns and raises what it does; an error has the token in its notes. Raises Stuck, UsageError for a token that
+    cannot be replayed here, and NotReplayed when the run went another way than the token's.
+    """
+    if token is None:
+        choices = Choices(0 if seed is None else seed, rounds=rounds)
+    elif seed is None and not rounds:
+        choices = Choices.replay(token)
+    else:
+        raise UsageError("run: give a token, or a seed and an order, not both; a token says what they were")
+    result, error, made = _run(main, choices, silence, steps)
+    if token is not None and made != token:
+        raise NotReplayed(f"the run of {token} went another way, to {made} ({error!r})") from error
+    if error is not None:
+        raise error
+    return cast(Result, result)
+
+
+def explore(
+    make_main: Callable[[], Coroutine[Any, Any, object]],
+    seeds: Iterable[int] = range(100),
+    *,
+    rounds: bool = False,
+    silence: float = SILENCE,
+    steps: int = STEPS,
+) -> Failure | None:
+    """Run `make_main()` by each seed; return the first failure, or None when there is none."""
+    for seed in seeds:
+        _, error, token = _run(make_main, Choices(seed, rounds=rounds), silence, steps)
+        if error is not None:
+            return Failure(seed, token, error)
+    return None
+
+
+def _run(
+    main: Callable[[], Coroutine[Any, Any, Result]], choices: Choices, silence: float, steps: int
+) -> tuple[Result | None, BaseException | None, str]:
+    if not callable(main):
+        raise UsageError(f"{main!r} is not a function that makes a coroutine; give the function, without calling it")
+    if _running():
+        raise UsageError("a seeded loop cannot run inside another event loop; call run or explore from plain code")
+    result: Result | None = None
+    token = choices.token
+    try:
+        with asyncio.Runner(debug=False, loop_factory=partial(SeededLoop, choices, silence, steps)) as runner:
+            try:
+                result = runner.run(main())
+            finally:
+                # Before the clean-up, which is no part of what is replayed.
+                token = choices.token
+    except (Exception, asyncio.CancelledError) as error:
+        error.add_note(f"kvproof: seed {choices.seed}; replay it with token {token}")
+        return None, error, token
+    return result, None, token
+
+
+class SeededLoop(asyncio.SelectorEventLoop):
+    """The loop; see the module. It is made in the thread that runs it."""
+
+    def __init__(self, choices: Choices, silence: float = SILENCE, steps: int = STEPS) -> None:
+        """Take the order from `choices`."""
+        self._now = self._waited = 0.0
+        self._silence, self._steps, self._steps_left = silence, steps, steps
+        self._executing = 0
+        self._own_pool = self._polling = False
+        self._origins: dict[int, tuple[weakref.ref[asyncio.Handle], Hashable]] = {}
+        self._threads = set(threading.enumerate())
+        self._watching = _Selector(self)
+        super().__init__(self._watching)
+        self._always_watched = len(self._watching.get_map())
+        self._ready = ReadyQueue(choices, self._lane, self._step)
+        self.set_task_factory(partial(_task, itertools.count()))
+
+    def time(self) -> float:
+        """Return the virtual time in seconds."""
+        return self._now
+
+    def call_at(  # type: ignore[override]  # the supertype's own type is one of a TypeVarTuple
+        self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """Remember who has asked for it; see BaseEventLoop."""
+        timer = super().call_at(when, callback, *args, context=context)
+        number = id(timer)
+        self._origins[number] = (weakref.ref(timer, lambda _: self._origins.pop(number, None)), self._ready.running)
+        return timer
+
+    def run_in_executor(  # type: ignore[override]  # the supertype's own type is one of a TypeVarTuple
+        self, executor: Executor | None, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """Remember that something may come; see BaseEventLoop."""
+        if executor is None and not self._own_pool:
+            self._own_pool = True
+            self.set_default_executor(ThreadPoolExecutor(thread_name_prefix=_POOL))
+        future = super().run_in_executor(executor, func, *args)
+        self._executing += 1
+        future.add_done_callback(self._executed)
+        return future
+
+    def set_default_executor(self, executor: Any) -> None:
+        """Take somebody's; see BaseEventLoop."""
+        self._own_pool = True
+        super().set_default_executor(executor)
+
+    def pending(self, timeout: float | None, poll: Callable[[float | None], Any]) -> Any:
+        """Return the events that there are, or that come while time passes; `timeout` as for a selector."""
+        # Asked before the sockets are: a thread that calls the loop last of all may be gone right after.
+        outside = timeout != 0 and self._may_come()
+        events = poll(0)
+        if events or timeout == 0:
+            return events
+        if outside:
+            began = time.monotonic()
+            events = poll(self._silence if timeout is None else min(timeout, self._silence))
+            self._waited += time.monotonic() - began
+            if events:
+                # Whole steps only, so that an answer from nearby takes no time at all and times stay comparable.
+                passed, self._waited = divmod(self._waited, _TICK)
+                self._now += passed * _TICK if timeout is None else min(passed * _TICK, timeout)
+                return events
+            self._waited = 0.0
+        if timeout is None:
+            silent = f", and nothing has come for {self._silence:g} s" if outside else ""
+            raise Stuck(f"nothing can happen any more at {self._now:g} s{silent}: {self._waiting()}")
+        self._now += timeout
+        return []
+
+    def _executed(self, _: object) -> None:
+        self._executing -= 1
+
+    def _process_events(self, events: Any) -> None:
+        self._polling = True
+        try:
+            super()._process_events(events)  # type: ignore[misc]  # typeshed leaves it out
+        finally:
+            self._polling = False
+
+    def _lane(self, handle: Any) -> Hashable:
+        """Return the lane of a handle that has become ready in this thread; None: it goes before all others."""
+        callback = handle._callback
+        of, name = getattr(callback, "__self__", None), getattr(callback, "__name__", "")
+        if isinstance(of, asyncio.Task) and (type(callback).__name__ == _STEP or name in _STEP_NAMES):
+            return of
+        if self._polling:
+            # What is read from the loop's own pipe is no news; whoever wrote it has queued its callback already.
+            if name == "_read_from_self":
+                return None
+            return ("io", id(handle if of is self or of is None else of))
+        kept = self._origins.pop(id(handle), None)
+        return kept[1] if kept is not None and kept[0]() is handle else self._ready.running
+
+    def _step(self) -> None:
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            # As many again, for the clean-up.
+            self._steps_left = self._steps
+            raise Stuck(f"no end after {self._steps} callbacks, at {self._now:g} s: {self._waiting()}")
+
+    def _may_come(self) -> bool:
+        if self._executing or len(self._watching.get_map()) > self._always_watched:
+            return True
+        begun = set(threading.enumerate()) - self._threads
+        return any(not thread.name.startswith(_POOL) for thread in begun)
+
+    def _waiting(self) -> str:
+        tasks = sorted(asyncio.all_tasks(self), key=hash)
+        return "; ".join(f"{task.get_name()} in {_place(task)}" for task in tasks) or "no task is left"
+
+
+class _Task(asyncio.Task[Any]):
+    """A task whose hash is its number, so that sets of tasks, as in TaskGroup, have the same order in every run."""
+
+    def __init__(self, number: int, coroutine: Any, **more: Any) -> None:
+        self._number = number
+        super().__init__(coroutine, **more)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def set_name(self, value: object) -> None:
+        # Python 3.13.0 calls a task that nobody named by None.
+        if value is not None:
+            super().set_name(value)
+
+
+def _task(numbers: Iterator[int], loop: asyncio.AbstractEventLoop, coroutine: Any, **more: Any) -> _Task:
+    return _Task(next(numbers), coroutine, loop=loop, **more)
+
+
+def _place(task: asyncio.Task[Any]) -> str:
+    """Return where a task that waits has come to, in the code that is innermost."""
+    inner: Any = task.get_coro()
+    while isinstance(getattr(inner, "cr_await", None), CoroutineType):
+        inner = inner.cr_await
+    frame = getattr(inner, "cr_frame", None)
+    if frame is None:
+        return repr(inner)
+    return f"{frame.f_code.co_qualname} ({frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno})"
+
+
+def _running() -> bool:
+    try:
+        return asyncio.get_running_loop() is not None
+    except RuntimeError:
+        return False
+
+
+class _Selector(selectors.DefaultSelector):
+    """Watches sockets, and lets the loop say how long to wait for them."""
+
+    def __init__(self, loop: SeededLoop) -> None:
+        super().__init__()
+        self._loop = weakref.ref(loop)
+
+    def select(self, timeout: float | None = None) -> Any:
+        loop = self._loop()
+        assert loop is not None
+        # In the order of descriptors, because that of the kernel is nobody's choice.
+        return sorted(loop.pending(timeout, super().select), key=lambda event: event[0].fd)

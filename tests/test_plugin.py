@@ -1,0 +1,59 @@
+"""The pytest plugin, in a project that is not ours: its fixtures work, and without them it does nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+USERS = '''
+import redis
+from kvproof.faults.families import Nil, Silence
+
+
+def test_a_miss_is_a_miss(kvproof_proxy, kvproof_valkey):
+    endpoint = kvproof_proxy(Nil(command="GET", key="k"))
+    with kvproof_valkey.connect() as truth:
+        truth.command("SET", "k", "v")
+    with redis.Redis(endpoint.host, endpoint.port) as client, endpoint.call():
+        assert client.get("k") is None
+    assert endpoint.felt() == (True,)
+
+
+def test_two_proxies(kvproof_proxy):
+    silent, passing = kvproof_proxy(Silence(command="ACCEPT")), kvproof_proxy()
+    with redis.Redis(passing.host, passing.port) as client:
+        assert client.ping()
+    assert silent.port != passing.port
+'''
+INERT = '''
+import sys
+
+
+def test_nothing_was_imported():
+    assert not {"trio", "z3", "hypothesis", "redis", "kvproof.faults.endpoint"} & set(sys.modules)
+'''
+
+
+def run(tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "test_users.py").write_text(text)
+    return subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
+                           "test_users.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+
+def test_a_users_tests_get_a_proxy_and_a_server(tmp_path: Path) -> None:
+    done = run(tmp_path, USERS)
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_it_is_inert_unless_asked(tmp_path: Path) -> None:
+    done = run(tmp_path, INERT)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_every_name_of_ours_says_so() -> None:
+    listed = subprocess.run([sys.executable, "-m", "pytest", "--fixtures", "-q", "-p", "kvproof.plugin"],
+                            cwd=Path("/"), capture_output=True, text=True, timeout=120).stdout
+    ours = [line.split()[0] for line in listed.splitlines() if "kvproof/plugin.py" in line]
+    assert {"kvproof_proxy", "kvproof_valkey"} <= set(ours)
+    assert all(name.startswith("kvproof_") for name in ours), ours
