@@ -24,6 +24,7 @@ nightly: $(STAMP)
 	$(BIN)/python -m pytest --kvproof-nightly -m 'nightly or hypothesis' -s
 	$(BIN)/python bench/reference.py
 	$(BIN)/python bench/logs.py
+	$(BIN)/python bench/proxy.py
 
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutation

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+from _pytest.fixtures import FixtureFunctionDefinition
 
 USERS = '''
 import redis
@@ -31,14 +34,15 @@ import sys
 
 
 def test_nothing_was_imported():
+    assert "kvproof.plugin" in sys.modules
     assert not {"trio", "z3", "hypothesis", "redis", "kvproof.faults.endpoint"} & set(sys.modules)
 '''
 
 
-def run(tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:
+def run(tmp_path: Path, text: str, **environment: str) -> subprocess.CompletedProcess[str]:
     (tmp_path / "test_users.py").write_text(text)
-    return subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
-                           "test_users.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_users.py"],
+                          cwd=tmp_path, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
 
 
 def test_a_users_tests_get_a_proxy_and_a_server(tmp_path: Path) -> None:
@@ -47,13 +51,14 @@ def test_a_users_tests_get_a_proxy_and_a_server(tmp_path: Path) -> None:
 
 
 def test_it_is_inert_unless_asked(tmp_path: Path) -> None:
-    done = run(tmp_path, INERT)
+    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "kvproof.plugin"}
+    done = run(tmp_path, INERT, **alone)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_every_name_of_ours_says_so() -> None:
-    listed = subprocess.run([sys.executable, "-m", "pytest", "--fixtures", "-q", "-p", "kvproof.plugin"],
-                            cwd=Path("/"), capture_output=True, text=True, timeout=120).stdout
-    ours = [line.split()[0] for line in listed.splitlines() if "kvproof/plugin.py" in line]
-    assert {"kvproof_proxy", "kvproof_valkey"} <= set(ours)
-    assert all(name.startswith("kvproof_") for name in ours), ours
+    from kvproof import plugin
+
+    ours = [name for name, value in vars(plugin).items() if isinstance(value, FixtureFunctionDefinition)]
+    assert sorted(ours) == ["kvproof_proxy", "kvproof_valkey"]
+    assert not [name for name in vars(plugin) if name.startswith("pytest_")], "no hook of pytest is ours yet"
