@@ -22,6 +22,8 @@ PORTION = 64 * 1024
 """Bytes that are taken at once outside of a payload."""
 SPLICED = 64 * 1024
 """Bytes of a payload from which on they are moved within the kernel, and not through a buffer."""
+BATCH = 512 * 1024
+"""Bytes of a payload that are waited for at once, for as long as more than twice as many are to come."""
 _MOVE = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
 
 
@@ -372,6 +374,7 @@ class Conduit:
                 break  # `_writable` meets it again, and knows what to do.
             pipe.inside -= gone
             self.delivered += gone
+        self.source.wait_for(BATCH if left > 2 * BATCH else 1)
         self._writable()
 
     def _from_pipe(self, pipe: Pipe) -> None:

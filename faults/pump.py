@@ -28,7 +28,7 @@ _END = _HANGUP | select.EPOLLHUP | select.EPOLLERR
 class Port:
     """One socket under the pump's watch. It is watched for whatever has a callback, and not at all for nothing."""
 
-    __slots__ = ("_mask", "_pump", "on_hangup", "on_readable", "on_writable", "socket")
+    __slots__ = ("_mask", "_pump", "awaited", "on_hangup", "on_readable", "on_writable", "socket")
 
     def __init__(self, pump: Pump, bare: socket.socket) -> None:
         """Take over a non-blocking socket, unwatched."""
@@ -38,6 +38,7 @@ class Port:
         self.on_hangup: Callable[[], None] | None = None
         self._pump = pump
         self._mask = 0
+        self.awaited = 1
 
     def watch_read(self, callback: Callable[[], None] | None) -> None:
         """Call this, again and again, as long as there is something to read, or the other side has closed."""
@@ -63,8 +64,17 @@ class Port:
         if mask & _END and self.on_hangup is not None:
             self.on_hangup()
 
+    def wait_for(self, size: int) -> None:
+        """Let the socket be readable from so many bytes on; the pump ends that when it does not come to them at once."""
+        if self.awaited != size:
+            self.awaited = size
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+            if size > 1:
+                self._pump.waiting.add(self)
+
     def close(self) -> None:
         """Close the socket."""
+        self._pump.waiting.discard(self)
         self.watch_read(None)
         self.watch_write(None)
         self.watch_hangup(None)
@@ -86,6 +96,7 @@ class Pump:
         self._epoll = select.epoll()
         self._ports: dict[int, Port] = {}
         self._given = False
+        self.waiting: set[Port] = set()
 
     def change(self, port: Port, before: int, after: int) -> None:
         """Watch for something else; an unwatched socket reports nothing, not even an error."""
@@ -117,3 +128,6 @@ class Pump:
                     port = self._ports.get(number)
                     if port is not None:
                         port.ready(mask)
+            while self.waiting:
+                # It is not known what they wait for, so they get what there is.
+                self.waiting.pop().wait_for(1)

@@ -301,3 +301,17 @@ def test_a_dead_proxy_process_is_reported_and_replaced(server: Server) -> None:
             endpoint.wait("held")
         with faults.proxy(server.address) as another, client(another) as through:
             assert through.ping() is True
+
+
+def test_what_a_server_has_sent_of_a_large_reply_is_passed_on_when_it_stalls() -> None:
+    with scripted() as upstream, faults.proxy(upstream.getsockname()) as endpoint, bare(endpoint) as connection:
+        connection.sendall(b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n")
+        serving, _ = upstream.accept()
+        with serving:
+            read(serving, 20)
+            serving.sendall(b"$9000000\r\n")
+            for size in (3_000_000, 1, 100_000, 700_000, 5_000_000, 199_999):
+                serving.sendall(bytes(size))
+                read(connection, size + (10 if size == 3_000_000 else 0))
+            serving.sendall(b"\r\n+OK\r\n")
+            assert read(connection, 7) == b"\r\n+OK\r\n"
