@@ -65,7 +65,7 @@ class Port:
             self.on_hangup()
 
     def wait_for(self, size: int) -> None:
-        """Let the socket be readable from so many bytes on; the pump ends that when it does not come to them at once."""
+        """Let the socket be readable from so many bytes on; the pump ends that when they do not come at once."""
         if self.awaited != size:
             self.awaited = size
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)

@@ -12,6 +12,7 @@ from kvproof.faults.endpoint import Proxy
 from kvproof.faults.wire import WireEvent
 
 CHUNK = 12_400_000
+PONG = b"+PONG\r\n"
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -44,3 +45,17 @@ def told(events: list[WireEvent]) -> list[str]:
 def scripted() -> socket.socket:
     """Return a listener in a server's place, whose every byte the test sends itself."""
     return socket.create_server(("127.0.0.1", 0))
+
+
+def take(connection: socket.socket, size: int) -> tuple[bytes, str]:
+    """Receive `size` bytes, or up to the end; say how that was."""
+    got = b""
+    try:
+        while len(got) < size:
+            piece = connection.recv(size - len(got))
+            if not piece:
+                return got, "closed"
+            got += piece
+    except ConnectionResetError:
+        return got, "reset"
+    return got, "open"
