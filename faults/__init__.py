@@ -15,6 +15,10 @@ __all__ = ["proxy"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "families":
+        import kvproof.faults.families
+
+        return kvproof.faults.families
     if name == "proxy":
         from kvproof.faults.endpoint import proxy
 

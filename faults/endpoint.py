@@ -10,10 +10,11 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -21,11 +22,13 @@ from typing import IO, Any
 
 from kvproof import errors
 from kvproof.errors import DeadlineExceeded, KvproofError, ProxyFailed, UsageError
+from kvproof.faults.fault import Fault
 from kvproof.faults.schedule import Schedule, check, to_json
 from kvproof.faults.supervisor import Process, supervisor
 from kvproof.faults.wire import WireEvent
 
 HOST = "127.0.0.1"
+_HOST = re.compile(r"[A-Za-z0-9.:_-]+|\[[0-9A-Fa-f:]+\]")
 _DEADLINE = 10.0
 _GRACE = 5.0
 
@@ -114,19 +117,21 @@ class Proxy:
     def wait(self, event: str, count: int = 1, deadline: float = 5.0) -> WireEvent:
         """Wait until the log holds `count` such events since the endpoint opened; return the last of them.
 
-        event: "open", "held", "released", "raw", "close", "request:COMMAND KEY-GLOB" or "reply:COMMAND KEY-GLOB" (a
-        reply that has been delivered). deadline: seconds. Raises DeadlineExceeded that says what was seen instead, and
-        UsageError for another event.
+        event: "open", "held", "released", "struck" (any fault), "raw", "close", "request:COMMAND KEY-GLOB" or
+        "reply:COMMAND KEY-GLOB" (a reply that has been delivered). deadline: seconds. Raises DeadlineExceeded that
+        says what was seen instead, and UsageError for another event.
         """
-        if not 0 <= deadline < 1e6 or count < 1:
-            raise UsageError(f"wait for {count} events within {deadline} s: expected a count from 1 on, and seconds")
+        if not (isinstance(count, int) and count >= 1 and 0 <= deadline < 1e6):
+            raise UsageError(f"wait(event, count={count!r}, deadline={deadline!r}): expected a count from 1 on, and a "
+                             "deadline in seconds")
         message = {"call": "wait", "event": event, "count": count, "deadline": deadline}
         return WireEvent.from_json(self._call(message, deadline + _GRACE))
 
     def release(self, name: str) -> None:
         """End every hold that waits for `name`; one that has not begun yet will end as soon as it does.
 
-        Raises UsageError when no hold of the schedule has that name.
+        A refusal that waits for it has ended when this returns: the port is open. Raises UsageError when nothing in
+        the schedule has that name.
         """
         self._call({"call": "release", "name": name})
 
@@ -245,7 +250,7 @@ def _read_all(source: socket.socket, until: float) -> bytes:
         parts.append(part)
 
 
-def proxy(upstream: tuple[str, int] | str, schedule: Schedule = (), *, listen: tuple[str, int] = (HOST, 0),
+def proxy(upstream: tuple[str, int] | str, schedule: Sequence[Fault] = (), *, listen: tuple[str, int] = (HOST, 0),
           deadline: float = _DEADLINE) -> Proxy:
     """Open an endpoint, with the schedule armed before anybody is let in; use it as a context manager.
 
@@ -253,6 +258,8 @@ def proxy(upstream: tuple[str, int] | str, schedule: Schedule = (), *, listen: t
     started later. listen: a loopback address and a port, 0 for a free one. deadline: seconds to be open within. Raises
     ProxyFailed, DeadlineExceeded, and UsageError for what is no upstream, no loopback address or no schedule.
     """
+    if isinstance(schedule, Fault):
+        raise UsageError(f"a schedule is a sequence of faults, such as (Nil(...),); got {schedule!r:.200} by itself")
     check(schedule)
     if not _is_address(listen):
         raise UsageError(f"listen on {listen!r}: expected a host and a port, such as ({HOST!r}, 0)")
@@ -279,7 +286,7 @@ def read_upstream(upstream: tuple[str, int] | str) -> Upstream:
 def read_address(text: str, what: str) -> tuple[str, int]:
     """Return the host and port in "HOST:PORT"; raises UsageError, which begins with `what`."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65535:
+    if not _HOST.fullmatch(host) or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65535:
         raise UsageError(f"{what} {text[:80]!r}: expected HOST:PORT, such as {HOST}:6379"
                          + (", or unix:PATH" if what == "upstream" else ""))
     return host, int(port)

@@ -166,10 +166,13 @@ class Fault:
 
     def __post_init__(self) -> None:
         """Raise UsageError, naming the field and what is allowed, when a field does not fit."""
+        self._check_address()
         self.check()
 
     def check(self) -> None:
-        """Check the fields; a family checks its own after these."""
+        """Check the family's own fields, each with `require`."""
+
+    def _check_address(self) -> None:
         self.require("command", is_text(self.command) and self.command.strip() == self.command != "",
                      'the name of a command, such as "GET", or "*" for any')
         self.require("command", self.accepts or self.command.upper() != ACCEPT,

@@ -49,6 +49,7 @@ class Endpoint:
         self._pump, self._stock, self._room = pump, stock, room
         self._nursery: trio.Nursery | None = None
         self._listener: trio.socket.SocketType | None = None
+        self._reopening: dict[str, trio.Event] = {}
         self._log = WireLog(time.monotonic)
         self._armed = Armed(())
         self._calls: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -117,6 +118,8 @@ class Endpoint:
                 self._listener.listen(_BACKLOG)
                 ready.set()
                 listening = True
+                for reopened in self._reopening.values():
+                    reopened.set()
             try:
                 client, _ = await self._listener.accept()
             except OSError as error:
@@ -142,6 +145,7 @@ class Endpoint:
         silent = _bound(*self._listener.getsockname(), shared=True)
         self._listener.close()
         self._listener = silent
+        self._reopening[fault.until] = trio.Event()
         self._armed.strike(index, 0)
         self._log.note(0, "open", did="refused", fault=index)
         ready.set()
@@ -173,6 +177,8 @@ class Endpoint:
 
     async def _release(self, message: dict[str, Any]) -> None:
         self._armed.release(message["name"])
+        if message["name"] in self._reopening:
+            await self._reopening[message["name"]].wait()
 
     async def _events(self, message: dict[str, Any]) -> list[dict[str, Any]]:
         return [event.to_json() for event in self._log.since(message["since"])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import MISSING, asdict, fields
 
 from kvproof.errors import UsageError
@@ -24,7 +25,7 @@ def from_json(text: str | bytes) -> Schedule:
     Raises UsageError that names the entry (1 for the first), the field, what it holds and what is allowed there.
     """
     try:
-        entries = json.loads(text)
+        entries = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"a schedule is a JSON array of faults; this is not JSON: {error}") from None
     if not isinstance(entries, list):
@@ -35,7 +36,7 @@ def from_json(text: str | bytes) -> Schedule:
     return schedule
 
 
-def check(schedule: Schedule) -> None:
+def check(schedule: Sequence[Fault]) -> None:
     """Raise UsageError when an entry is no fault, or two of them cannot be armed together."""
     refusing: dict[int, int] = {}
     for number, fault in enumerate(schedule, start=1):
@@ -67,6 +68,16 @@ def _fault(entry: object, place: str) -> Fault:
         return family(**given)
     except UsageError as error:
         raise UsageError(f"{place}: {error}") from None
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object of JSON; raises UsageError when a field is in it twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"a schedule has the field {twice[:80]!r} twice in one entry; expected it once")
+    return found
 
 
 def _shown(value: object) -> str:

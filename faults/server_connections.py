@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from kvproof.errors import UsageError
 from kvproof.faults.raw_resp import RawResp
@@ -87,6 +87,9 @@ def clients(raw: RawResp, kind: str = "normal") -> list[ConnectedClient]:
     return sorted(listed, key=lambda client: client.id)
 
 
+_TYPES = Literal["normal", "pubsub", "replica"]
+
+
 @dataclass(frozen=True)
 class Kicked(ServerFault):
     """Connections are closed by CLIENT KILL: all of a type, or those of the `ids`.
@@ -98,8 +101,13 @@ class Kicked(ServerFault):
     elsewhere: ClassVar[str] = "it answers CLIENT KILL with 0 and closes nothing"
 
     ids: tuple[int, ...] = ()
-    type: Literal["normal", "pubsub", "replica"] = "normal"
+    type: _TYPES = "normal"
     spare: tuple[RawResp, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a type that there is not."""
+        if self.type not in get_args(_TYPES):
+            raise UsageError(f"kicked, type: got {self.type!r}; expected {' or '.join(get_args(_TYPES))}")
 
     @contextmanager
     def on(self, server: Server) -> Iterator[Report]:

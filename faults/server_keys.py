@@ -43,7 +43,12 @@ class Evicted(ServerFault):
     kind: ClassVar[str] = "evicted"
     servers: ClassVar[frozenset[str]] = frozenset({"valkey", "fakeredis"})
 
-    keys: tuple[Key, ...]
+    keys: Sequence[Key]
+
+    def __post_init__(self) -> None:
+        """Refuse one key by itself, which would be taken for a sequence of letters."""
+        if isinstance(self.keys, str | bytes):
+            raise UsageError(f"evicted, keys: got {self.keys!r}; expected a sequence of keys, such as [{self.keys!r}]")
 
     @contextmanager
     def on(self, server: Server) -> Iterator[Report]:

@@ -36,6 +36,13 @@ def kvproof_proxy(request: pytest.FixtureRequest) -> Iterator[Callable[..., Prox
 
         def open_(*schedule: Fault, upstream: tuple[str, int] | str | None = None) -> Proxy:
             where = upstream if upstream is not None else request.getfixturevalue("kvproof_valkey").address
-            return stack.enter_context(faults.proxy(where, schedule))
+            opened.append(stack.enter_context(faults.proxy(where, schedule)))
+            return opened[-1]
 
+        opened: list[Proxy] = []
         yield open_
+        for endpoint in opened:
+            # pytest shows this with a test that fails, and only then.
+            marks = ", ".join(map(str, endpoint.marks()))
+            print(f"the proxy at {endpoint.host}:{endpoint.port}: {marks or 'no faults'}")
+            print("\n".join(f"  {event}" for event in endpoint.log()[-40:]))

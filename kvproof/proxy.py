@@ -7,6 +7,7 @@ import json
 import os
 import select
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -24,7 +25,9 @@ DESCRIPTION = """Stand between a client and a server that speak RESP, and do wha
 It serves until it is interrupted, and tells then of each fault whether it struck, and whether the client felt that.
 Lines on standard input steer it, and each is answered with one line:
 
-  release NAME          end every hold that waits for NAME
+  wait EVENT            wait, 30 s at most, until that was seen: held, released, struck, open, close, raw,
+                        request:COMMAND KEY-GLOB, reply:COMMAND KEY-GLOB
+  release NAME          end every hold, or refusal, that waits for NAME
   ended returned        the client's call that was disturbed has returned (or: ended raised)
   marks                 say of each fault what has become of it so far
   stop                  end
@@ -34,6 +37,7 @@ EPILOG = """exit codes:
   2  wrong usage: no such server address, a malformed schedule
   3  a fault did not strike, or was not felt
 """
+_PATIENCE = 30.0
 _LOOK = 0.2
 """Seconds between two looks at the log."""
 
@@ -67,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
         endpoint = stack.enter_context(faults.proxy(options.upstream, schedule, listen=listen))
         print(f"listening on {endpoint.host}:{endpoint.port}, before {options.upstream}, "
               f"{len(schedule)} {'fault' if len(schedule) == 1 else 'faults'} armed", flush=True)
+        _look_for(options.upstream)
         try:
             _serve(endpoint, log)
         except KeyboardInterrupt:
@@ -76,6 +81,10 @@ def run(options: argparse.Namespace) -> int:
             signal.signal(end, signal.SIG_IGN)
         marks = endpoint.marks()
         log.add(endpoint)
+        unread = [event for event in endpoint.log() if event.did == "raw"]
+    for event in unread[:5]:
+        print(f"connection {event.connection} passed unread from a {event.direction} on: {event.detail}; inline "
+              "commands, as typed into nc, and TLS are not understood")
     for number, (fault, mark) in enumerate(zip(schedule, marks, strict=True), start=1):
         print(f"{number}. {fault.kind} at {fault.command} {fault.key}: {mark}")
     if options.json:
@@ -83,6 +92,19 @@ def run(options: argparse.Namespace) -> int:
             {"fault": fault.kind, "struck": mark.struck, "felt": mark.felt}
             for fault, mark in zip(schedule, marks, strict=True)], indent=1) + "\n")
     return 0 if all(mark.felt for mark in marks) else 3
+
+
+def _look_for(upstream: str) -> None:
+    """Say when nobody answers there: the server may come later, or the address be wrong."""
+    from kvproof.faults.endpoint import read_upstream
+
+    where = read_upstream(upstream)
+    try:
+        with socket.socket(socket.AF_UNIX if isinstance(where, str) else socket.AF_INET) as probe:
+            probe.settimeout(1)
+            probe.connect(where)
+    except OSError as error:
+        print(f"kvproof: nobody answers at {upstream} so far ({error.strerror or error})", file=sys.stderr)
 
 
 def read(path: Path | None) -> Schedule:
@@ -153,10 +175,16 @@ def _answer(endpoint: Proxy, line: str) -> str:
         case ["ended", "returned" | "raised" as how]:
             endpoint.ended(how)
             return f"ended {how}"
+        case ["wait", *event] if event:
+            try:
+                return f"seen: {endpoint.wait(' '.join(event), deadline=_PATIENCE)}"
+            except KvproofError as error:
+                return f"error: {error}"
         case ["marks"]:
-            return ", ".join(map(str, endpoint.marks())) or "no faults"
+            said = [f"{number}: {mark}" for number, mark in enumerate(endpoint.marks(), start=1)]
+            return "; ".join(said) or "no faults"
         case _:
-            return f"error: {line!r}: expected release NAME, ended returned, ended raised, marks or stop"
+            return f"error: {line!r}: expected wait EVENT, release NAME, ended returned, ended raised, marks or stop"
 
 
 def _lines() -> Iterator[list[str]]:

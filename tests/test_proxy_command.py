@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -55,13 +56,14 @@ def test_it_serves_a_client_and_tells_what_was_felt(server: Server, tmp_path: Pa
             client.set("k", "v")
             client.set("held", "v")
             assert client.get("k") is None
+            assert tell(process, "wait reply:GET k").startswith("seen: connection 1 reply GET k 5 bytes null")
             assert tell(process, "release nobody") == (
                 "error: release 'nobody': no hold of the schedule waits for it; the names there: go")
             assert tell(process, "release go") == "released go"
             assert client.get("held") == b"v"
             assert tell(process, "ended returned") == "ended returned"
-            assert tell(process, "marks") == "felt, felt, not struck"
-            assert tell(process, "hello").startswith("error: 'hello': expected release NAME, ")
+            assert tell(process, "marks") == "1: felt; 2: felt; 3: not struck"
+            assert tell(process, "hello").startswith("error: 'hello': expected wait EVENT, release NAME, ")
             process.send_signal(signal.SIGINT)
             rest, errors = process.communicate(timeout=20)
     assert rest.splitlines() == [
@@ -88,6 +90,7 @@ def test_it_reaches_a_unix_socket_and_ends_at_its_input(tmp_path: Path) -> None:
         (["--upstream", "nowhere"], None,
          "upstream 'nowhere': expected HOST:PORT, such as 127.0.0.1:6379, or unix:PATH"),
         (["--upstream", "h:99999"], None, "upstream 'h:99999': expected HOST:PORT"),
+        (["--upstream", "redis://h:1"], None, "upstream 'redis://h:1': expected HOST:PORT"),
         (["--upstream", "h:1", "--listen", "0.0.0.0:0"], None, "listen on 0.0.0.0: expected a loopback address"),
         (["--upstream", "h:1", "--listen", "7"], None, "--listen '7': expected HOST:PORT"),
         (["--upstream", "h:1", "--schedule", "FILE"], "nonsense",
@@ -116,3 +119,16 @@ def test_a_taken_port_is_said(server: Server) -> None:
                           capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert (done.returncode, done.stderr) == (
         2, f"kvproof: cannot listen on 127.0.0.1:{server.port}: Address already in use\n")
+
+
+def test_what_is_no_resp_and_who_is_not_there_is_said(server: Server) -> None:
+    with start("--upstream", f"{server.host}:{server.port}") as process:
+        with socket.create_connection(("127.0.0.1", port(said(process.stdout))), timeout=10) as typed:
+            typed.sendall(b"PING\r\n")
+            assert typed.recv(100) == b"+PONG\r\n"
+            assert tell(process, "wait raw").startswith("seen: connection 1 request raw")
+        out, errors = process.communicate("stop\n", timeout=20)
+    assert out.startswith("connection 1 passed unread from a request on: malformed RESP at byte 0: ")
+    with start("--upstream", "127.0.0.1:1") as process:
+        out, errors = process.communicate("stop\n", timeout=20)
+    assert errors == "kvproof: nobody answers at 127.0.0.1:1 so far (Connection refused)\n"

@@ -24,8 +24,7 @@ class Bandwidth(Fault):
     rate: float
 
     def check(self) -> None:
-        """Check the rate too."""
-        Fault.check(self)
+        """Check the rate."""
         self.require("rate", is_positive(self.rate, 1e12), "a number of bytes a second above 0, at most 1e12")
 
     async def strike(self, moment: Moment, pieces: Pieces) -> AsyncGenerator[Piece]:

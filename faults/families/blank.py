@@ -23,8 +23,7 @@ class Blank(Fault):
     at: int = 0
 
     def check(self) -> None:
-        """Check the place too."""
-        Fault.check(self)
+        """Check the place."""
         self.require("at", is_offset(self.at), "an integer from 0 on")
 
     async def strike(self, moment: Moment, pieces: Pieces) -> AsyncGenerator[Piece]:

@@ -23,8 +23,7 @@ class Close(Fault):
     after: int | None = 0
 
     def check(self) -> None:
-        """Check the place too."""
-        Fault.check(self)
+        """Check the place."""
         self.require("after", self.after is None or is_offset(self.after),
                      "an integer from 0 on: bytes of the frame that pass; or null: all of them")
 

@@ -24,8 +24,7 @@ class Coalesce(Fault):
     replies: int = 2
 
     def check(self) -> None:
-        """Check the number too."""
-        Fault.check(self)
+        """Check the number."""
         self.require("replies", is_count(self.replies) and self.replies > 1, "an integer from 2 on")
 
     async def strike(self, moment: Moment, pieces: Pieces) -> AsyncGenerator[Piece]:

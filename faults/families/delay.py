@@ -21,8 +21,7 @@ class Delay(Fault):
     at: int = 0
 
     def check(self) -> None:
-        """Check the seconds too."""
-        Fault.check(self)
+        """Check the seconds."""
         self.require("seconds", is_positive(self.seconds, 86_400), "a number of seconds above 0, at most 86400")
         self.require("at", is_offset(self.at), BEFORE)
 

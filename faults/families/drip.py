@@ -20,8 +20,7 @@ class Drip(Fault):
     drop: int = 1
 
     def check(self) -> None:
-        """Check both too."""
-        Fault.check(self)
+        """Check both."""
         self.require("seconds", is_positive(self.seconds, 86_400), "a number of seconds above 0, at most 86400")
         self.require("drop", is_count(self.drop), "an integer from 1 on: bytes")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from kvproof.faults.families.replace import Replace
-from kvproof.faults.fault import Fault, is_text
+from kvproof.faults.fault import is_text
 
 TEXTS: dict[str, str] = {
     "LOADING": "LOADING Valkey is loading the dataset in memory",
@@ -30,6 +30,7 @@ TEXTS: dict[str, str] = {
     "unknown": "ERR unknown command 'GET', with args beginning with: ",
 }
 """The errors by name, each with the text that Valkey gives."""
+_BY_NAME = {name.upper(): text for name, text in TEXTS.items()}
 
 
 LONGEST = 16_384
@@ -38,22 +39,26 @@ LONGEST = 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Error(Replace):
-    """Give an error in place of the reply: one of `TEXTS` by name, or `text` for any other."""
+    """Give an error in place of the reply: one of `TEXTS` by name, in any case, or `text` for any other.
+
+    With neither it is LOADING.
+    """
 
     kind: ClassVar[str] = "error"
 
-    code: str = "LOADING"
+    code: str | None = None
     text: str | None = None
 
     def check(self) -> None:
-        """Check the error too."""
-        Fault.check(self)
-        self.require("code", isinstance(self.code, str) and self.code in TEXTS, ", ".join(TEXTS))
+        """Check the error."""
+        fits = self.code is None or (isinstance(self.code, str) and self.code.upper() in _BY_NAME)
+        self.require("code", fits, f"null, or one of {', '.join(TEXTS)}")
+        self.require("code", self.code is None or self.text is None, "null where there is a text")
         fits = self.text is None or (
             is_text(self.text) and not set(self.text) & {"\r", "\n"} and len(self.text) <= LONGEST)
         self.require("text", fits, f"null, or one line of text, at most {LONGEST} characters")
 
     def instead(self) -> bytes:
         """Return the error."""
-        text = self.text if self.text is not None else TEXTS[self.code]
+        text = self.text if self.text is not None else _BY_NAME[(self.code or "LOADING").upper()]
         return b"-%b\r\n" % text.encode("utf-8", "surrogateescape")

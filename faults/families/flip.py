@@ -24,8 +24,7 @@ class Flip(Fault):
     bit: int = 0
 
     def check(self) -> None:
-        """Check both too."""
-        Fault.check(self)
+        """Check both."""
         self.require("byte", is_offset(self.byte), "an integer from 0 on")
         self.require("bit", is_offset(self.bit) and self.bit < 8, "an integer from 0 to 7")
 

@@ -26,8 +26,7 @@ class Hold(Fault):
     at: int = 0
 
     def check(self) -> None:
-        """Check `until` too."""
-        Fault.check(self)
+        """Check `until`."""
         try:
             fits = isinstance(self.until, str) and Until.parse(self.until) is not None
         except ValueError:

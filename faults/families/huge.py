@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from kvproof.faults.families.replace import Replace
-from kvproof.faults.fault import Fault, is_count
+from kvproof.faults.fault import is_count
 
 MOST = 10**40
 
@@ -25,8 +25,7 @@ class Huge(Replace):
     announces: int = 2**40
 
     def check(self) -> None:
-        """Check both too."""
-        Fault.check(self)
+        """Check both."""
         self.require("of", isinstance(self.of, str) and len(self.of) == 1 and self.of in "$!=*%~>|",
                      "one of $ ! = * % ~ > |")
         self.require("announces", is_count(self.announces) and self.announces < MOST,

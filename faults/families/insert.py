@@ -28,8 +28,7 @@ class Insert(Fault):
     frame: str = "push"
 
     def check(self) -> None:
-        """Check the frame too."""
-        Fault.check(self)
+        """Check the frame."""
         self.require("frame", isinstance(self.frame, str) and self.frame in FRAMES, ", ".join(FRAMES))
 
     async def strike(self, moment: Moment, pieces: Pieces) -> AsyncGenerator[Piece]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from kvproof.faults.families.replace import Replace
-from kvproof.faults.fault import Fault
 
 NULLS = {"$": b"$-1\r\n", "*": b"*-1\r\n", "_": b"_\r\n"}
 
@@ -23,8 +22,7 @@ class Nil(Replace):
     null: str = "$"
 
     def check(self) -> None:
-        """Check the null too."""
-        Fault.check(self)
+        """Check the null."""
         self.require("null", isinstance(self.null, str) and self.null in NULLS, '"$", "*" or "_"')
 
     def instead(self) -> bytes:

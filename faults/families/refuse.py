@@ -25,8 +25,7 @@ class Refuse(Fault):
     until: str = "listen"
 
     def check(self) -> None:
-        """Check the name too."""
-        Fault.check(self)
+        """Check the name."""
         self.require("command", self.command == ACCEPT, f'"{ACCEPT}"')
         self.require("times", self.times == 1, "1")
         self.require("connection", self.connection is None, "null")

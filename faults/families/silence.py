@@ -24,8 +24,7 @@ class Silence(Fault):
     at: int = 0
 
     def check(self) -> None:
-        """Check the place too."""
-        Fault.check(self)
+        """Check the place."""
         self.require("at", is_offset(self.at), BEFORE)
 
     async def strike(self, moment: Moment, pieces: Pieces) -> AsyncGenerator[Piece]:

@@ -29,8 +29,7 @@ class Split(Fault):
         Fault.__post_init__(self)
 
     def check(self) -> None:
-        """Check the cuts too."""
-        Fault.check(self)
+        """Check the cuts."""
         fits = isinstance(self.at, tuple) and all(is_offset(place) and place > 0 for place in self.at)
         self.require("at", fits and list(self.at) == sorted(set(self.at)),
                      "integers from 1 on, ascending; or none of them: cut at every byte")

@@ -23,8 +23,7 @@ class Truncate(Fault):
     missing: int = 1
 
     def check(self) -> None:
-        """Check the number too."""
-        Fault.check(self)
+        """Check the number."""
         self.require("missing", is_count(self.missing), "an integer from 1 on: bytes at the end of the frame")
 
     async def strike(self, moment: Moment, pieces: Pieces) -> AsyncGenerator[Piece]:

@@ -20,8 +20,7 @@ class UnknownType(Fault):
     byte: str = "@"
 
     def check(self) -> None:
-        """Check the byte too."""
-        Fault.check(self)
+        """Check the byte."""
         known = "".join(KINDS.values()) + "|_"
         self.require("byte", isinstance(self.byte, str) and len(self.byte) == 1 and self.byte.isascii()
                      and self.byte not in known, "one ASCII character that no reply begins with")

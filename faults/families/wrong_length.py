@@ -29,8 +29,7 @@ class WrongLength(Fault):
     honest: bool = True
 
     def check(self) -> None:
-        """Check both too."""
-        Fault.check(self)
+        """Check both."""
         fits = isinstance(self.by, int) and not isinstance(self.by, bool) and 0 < abs(self.by) <= MOST
         self.require("by", fits, f"an integer other than 0, at most {MOST} either way: bytes more or less")
         self.require("honest", isinstance(self.honest, bool), "true or false")

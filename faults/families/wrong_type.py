@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from kvproof.faults.families.replace import Replace
-from kvproof.faults.fault import Fault
 
 REPLIES: dict[str, bytes] = {
     "simple-string": b"+OK\r\n",
@@ -31,8 +30,7 @@ class WrongType(Replace):
     gives: str = "integer"
 
     def check(self) -> None:
-        """Check the kind too."""
-        Fault.check(self)
+        """Check the kind."""
         self.require("gives", isinstance(self.gives, str) and self.gives in REPLIES, ", ".join(REPLIES))
 
     def instead(self) -> bytes:
