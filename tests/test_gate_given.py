@@ -17,7 +17,7 @@ QUICK: dict[str, Any] = {"deadline": 0.6}
 
 
 class Pool:
-    """Two who look before they take get the same one."""
+    """Two who take at the same time get the same one."""
 
     def __init__(self) -> None:
         self.free = ["a", "b"]
