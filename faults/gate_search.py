@@ -19,6 +19,7 @@ from types import CodeType
 from typing import Any, Generic, TypeVar
 
 from kvproof.errors import UsageError
+from kvproof.faults import gate_given
 from kvproof.faults.gate_points import OnStep, Recorder, Scope, Step, Stop
 from kvproof.faults.gate_sides import Call, Callback, Called, Side, Switchboard
 from kvproof.faults.gate_words import Finding, Report, described, finding, merged
@@ -60,16 +61,19 @@ def search(
 
     make: a fresh subject; one a run, made one at a time. first, second: the entry points, each called with the subject
     on a thread of its own; second may be a `Callback`. judge: given the subject and what both returned (None for a
-    callback), what was lost, or None; an entry point that raises or does not return has lost something without it.
-    close: ends a subject. within: names of the packages or modules whose code is stopped in; by default the top-level
-    packages of the subject's class and of the entry points. deadline: seconds after a stopped thread went on within
-    which both must have ended. settle: seconds that the other side is given to run while one is stopped; no timeout
-    of the subject's own may be as short. at_once: runs at the same time, which mostly wait.
+    callback), what was lost in words, or None; an AssertionError in it says the same. An entry point that raises or
+    does not return has lost something without it. close: ends a subject. within: names of the packages or modules
+    whose code is stopped in; by default the top-level packages of the subject's class and of the entry points.
+    deadline: seconds after a stopped thread went on within which both must have ended. settle: seconds that the other
+    side is given to run while one is stopped; no timeout of the subject's own may be as short. at_once: runs at the
+    same time, which mostly wait.
 
     Everything ends in time, but a thread that has lost something may wait for ever: code that is not ours belongs
-    into a process that can be ended, such as a runner. Raises UsageError for a callback that its class does not have,
-    and when no function in `within` was run at all.
+    into a process that can be ended, such as a runner. Raises UsageError for what cannot be called with these
+    arguments, for a judge that returns anything else, for a callback that its class does not have, and when no
+    function in `within` was run at all.
     """
+    gate_given.check(make, first, second, judge, close, within)
     plan = _Search(make, first, second, judge, close, tuple(within), deadline, settle, at_once)
     with plan.board.wrapped(second) if isinstance(second, Callback) else nullcontext():
         return plan.report()
@@ -105,7 +109,8 @@ class _Search(Generic[Subject]):
         ungated = [[ran.lost for ran in self._all([(order, None)] * _TRIES, self.deadline)] for order in orders]
         sometimes = next((words for lost in ungated for words in lost if words is not None), None)
         if any(None not in lost for lost in ungated):
-            return Report(sometimes, None, 0, 0, 0, 0, (), (), (), time.monotonic() - begun)
+            return Report(sometimes, None, 0, 0, 0, 0, (), (), (), time.monotonic() - begun,
+                          self.judge is not None)
         if not steps[0] and not steps[1]:
             raise UsageError(f"no function of {', '.join(self.within)} was run; name its package in `within`")
         points: list[tuple[int, Step]] = [(side, step) for side in (0, 1) for step in steps[side]]
@@ -117,7 +122,7 @@ class _Search(Generic[Subject]):
             len(confirmed), self._findings(steps, confirmed),
             tuple(f"{described(points[index][1])}: {words}" for index, words in lost.items() if index not in confirmed),
             tuple(described(step) for (_, step), each in zip(points, ran, strict=True) if not each.reached),
-            time.monotonic() - begun,
+            time.monotonic() - begun, self.judge is not None,
         )
 
     def _confirmed(self, points: list[tuple[int, Step]], lost: dict[int, str], by_itself: bool) -> dict[int, str]:
@@ -187,8 +192,10 @@ class _Search(Generic[Subject]):
             overlapped = stop.reached and wait(lambda: sides[1 - here].acted, self.settle) and not sides[1 - here].early
             stop.release()
         wait(lambda: sides[0].idle and sides[1].idle, deadline)
-        lost = self._lost(subject, sides, deadline)
-        self._end(subject, deadline)
+        try:
+            lost = self._lost(subject, sides, deadline)
+        finally:
+            self._end(subject, deadline)
         return _Ran(reached(), overlapped, lost)
 
     def _sides(self, subject: Subject, changed: threading.Condition, seen: Sequence[OnStep | None]) -> list[Side]:
@@ -204,7 +211,7 @@ class _Search(Generic[Subject]):
         for name, side in zip(self.names, sides, strict=True):
             if (words := side.trouble(name, self.deadline)) is not None:
                 return words
-        return self.judge(subject, sides[0].value, sides[1].value) if self.judge is not None else None
+        return gate_given.lost(self.judge, subject, sides[0].value, sides[1].value)
 
     def _end(self, subject: Subject, deadline: float) -> None:
         """Close a subject, on a thread of its own because what has lost something may not close."""

@@ -67,7 +67,8 @@ class Report:
     those at which a thread was stopped; overlapped: those of them at which the other side ran to its end meanwhile
     (elsewhere it waited for the stopped one, or had nothing to do). lost: points at which something was lost every
     time, twice at least. unconfirmed: points at which it was lost, but not every time; unreached: points that were not
-    reached: neither is a pass.
+    reached: neither is a pass. judged: whether there was a judge. `findings` is empty where nothing could be tried too,
+    as for code that always fails: a test of no loss asks for `clean`.
     """
 
     ungated: str | None
@@ -80,6 +81,14 @@ class Report:
     unconfirmed: tuple[str, ...]
     unreached: tuple[str, ...]
     seconds: float
+    judged: bool
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was lost, without gates too, and points were tried, reached, and met by the other side."""
+        lost = self.ungated is not None or self.now_and_then is not None or self.findings or self.unconfirmed
+        met = 0 < self.tried == self.reached and self.overlapped > 0
+        return met and not (lost or self.lost or self.unreached)
 
     def __str__(self) -> str:
         """Say it in a few lines."""
@@ -92,6 +101,8 @@ class Report:
             lines.append(f"without any gate, now and then: {self.now_and_then}")
         lines += [f"lost, but not for certain there: {words}" for words in self.unconfirmed]
         lines += [f"not reached: {words}" for words in self.unreached]
+        if not self.judged:
+            lines.append("no judge: only hangs and exceptions were looked for")
         return "\n".join(lines)
 
     def as_data(self) -> dict[str, Any]:
@@ -100,7 +111,7 @@ class Report:
             "ungated": self.ungated, "now_and_then": self.now_and_then, "tried": self.tried, "reached": self.reached,
             "overlapped": self.overlapped, "lost": self.lost, "findings": [each.as_data() for each in self.findings],
             "unconfirmed": list(self.unconfirmed), "unreached": list(self.unreached), "seconds": self.seconds,
-            "text": str(self),
+            "judged": self.judged, "clean": self.clean, "text": str(self),
         }
 
 
