@@ -9,8 +9,10 @@ only, and a seed chooses the next lane. The steps of a task are a lane, with the
 comes before the next step of the task that scheduled it, and two callbacks of one origin come in order. What breaks is
 the order between tasks: a new task may start after its maker has gone on, a task that is woken second may run first,
 and one task may take several steps while another is ready (`rounds` forbids that: then whatever is ready runs once
-before anything runs twice). A program that fails so leans on an order that asyncio keeps and a network does not; in
-production it may not have failed yet.
+before anything runs twice). The callbacks of one future come in the order in which they were added, whatever their
+lanes, because asyncio's own code for sockets leans on it; only tasks that wait for the same future, with no callback
+added between them, are woken in any order. A program that fails so leans on an order that asyncio keeps and a network
+does not; in production it may not have failed yet.
 
 What time it is. `loop.time` begins at 0 and stands still while anything is ready; when nothing is, it jumps to the
 next timer. Only while a socket is watched, a call of run_in_executor is not done, or a thread that began during the
@@ -40,7 +42,7 @@ from typing import Any, TypeVar, cast
 
 from kvproof.errors import KvproofError, UsageError
 from kvproof.faults.seeded_choices import Choices, NotReplayed
-from kvproof.faults.seeded_ready import ReadyQueue
+from kvproof.faults.seeded_ready import ReadyQueue, task_of
 
 __all__ = ["Choices", "Failure", "NotReplayed", "SeededLoop", "Stuck", "explore", "run"]
 
@@ -51,8 +53,6 @@ STEPS = 1_000_000
 """Callbacks after which a run is believed to go on for ever."""
 _TICK = 0.05
 _POOL = "kvproof-seeded"
-_STEP = "TaskStepMethWrapper"
-_STEP_NAMES = ("task_wakeup", "__step", "__wakeup")
 
 
 class Stuck(KvproofError):
@@ -216,13 +216,13 @@ class SeededLoop(asyncio.SelectorEventLoop):
 
     def _lane(self, handle: Any) -> Hashable:
         """Return the lane of a handle that has become ready in this thread; None: it goes before all others."""
-        callback = handle._callback
-        of, name = getattr(callback, "__self__", None), getattr(callback, "__name__", "")
-        if isinstance(of, asyncio.Task) and (type(callback).__name__ == _STEP or name in _STEP_NAMES):
-            return of
+        task = task_of(handle._callback)
+        if task is not None:
+            return task
         if self._polling:
+            of = getattr(handle._callback, "__self__", None)
             # What is read from the loop's own pipe is no news; whoever wrote it has queued its callback already.
-            if name == "_read_from_self":
+            if getattr(handle._callback, "__name__", "") == "_read_from_self":
                 return None
             return ("io", id(handle if of is self or of is None else of))
         kept = self._origins.pop(id(handle), None)
