@@ -28,6 +28,7 @@ waited for. time.monotonic and time.sleep are not asyncio's, so they stay real. 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import selectors
 import threading
@@ -80,7 +81,8 @@ def run(
     """Run `main()` on a loop of its own by a seed (0 unless given), or by a token exactly as it ran before.
 
     Returns and raises what it does; an error has the token in its notes. Raises Stuck, UsageError for a token that
-    cannot be replayed here, and NotReplayed when the run went another way than the token's.
+    cannot be replayed here or for what is no function without arguments that makes a coroutine, and NotReplayed when
+    the run went another way than the token's.
     """
     if token is None:
         choices = Choices(0 if seed is None else seed, rounds=rounds)
@@ -104,7 +106,10 @@ def explore(
     silence: float = SILENCE,
     steps: int = STEPS,
 ) -> Failure | None:
-    """Run `make_main()` by each seed; return the first failure, or None when there is none."""
+    """Run `make_main()` by each seed; return the first failure, or None when there is none.
+
+    Raises UsageError for what is no function without arguments that makes a coroutine.
+    """
     for seed in seeds:
         _, error, token = _run(make_main, Choices(seed, rounds=rounds), silence, steps)
         if error is not None:
@@ -115,8 +120,7 @@ def explore(
 def _run(
     main: Callable[[], Coroutine[Any, Any, Result]], choices: Choices, silence: float, steps: int
 ) -> tuple[Result | None, BaseException | None, str]:
-    if not callable(main):
-        raise UsageError(f"{main!r} is not a function that makes a coroutine; give the function, without calling it")
+    _check_main(main)
     if _running():
         raise UsageError("a seeded loop cannot run inside another event loop; call run or explore from plain code")
     result: Result | None = None
@@ -124,14 +128,39 @@ def _run(
     try:
         with asyncio.Runner(debug=False, loop_factory=partial(SeededLoop, choices, silence, steps)) as runner:
             try:
-                result = runner.run(main())
+                result = runner.run(_made_by(main))
             finally:
                 # Before the clean-up, which is no part of what is replayed.
                 token = choices.token
+    except _NoCoroutine as wrong:
+        raise UsageError(str(wrong)) from None
     except (Exception, asyncio.CancelledError) as error:
         error.add_note(f"kvproof: seed {choices.seed}; replay it with token {token}")
         return None, error, token
     return result, None, token
+
+
+class _NoCoroutine(Exception):
+    """What should be run is none."""
+
+
+def _check_main(main: Any) -> None:
+    if not callable(main):
+        raise UsageError(f"{main!r} is not a function that makes a coroutine; give the function, without calling it")
+    try:
+        inspect.signature(main).bind()
+    except TypeError as error:
+        raise UsageError(f"{main!r} must be called without arguments here: {error}; give them by functools.partial"
+                         ) from None
+    except ValueError:
+        pass    # a function that does not say what it takes
+
+
+def _made_by(main: Callable[[], Coroutine[Any, Any, Result]]) -> Coroutine[Any, Any, Result]:
+    made: Any = main()
+    if not asyncio.iscoroutine(made):
+        raise _NoCoroutine(f"{main!r} has made no coroutine, but {made!r}; give an `async def` function")
+    return cast("Coroutine[Any, Any, Result]", made)
 
 
 class SeededLoop(asyncio.SelectorEventLoop):

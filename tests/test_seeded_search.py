@@ -121,11 +121,32 @@ def test_a_wrong_token_is_one_clear_line(token: str, said: str) -> None:
         (lambda: run(right, seed=-1), "integer from 0 on"),
         (lambda: run(right, seed=1, token=Choices(1).token), "not both"),
         (lambda: explore(None), "function that makes a coroutine"),  # type: ignore[arg-type]
+        (lambda: explore(asyncio.sleep), "without arguments here: missing a required argument: 'delay'"),
+        (lambda: run(asyncio.sleep), "functools.partial"),
+        (lambda: explore(lambda: 17), "has made no coroutine, but 17"),  # type: ignore[arg-type, return-value]
+        (lambda: run(dict), "has made no coroutine, but {}"),  # type: ignore[arg-type]
     ],
 )
 def test_a_wrong_call_is_refused(wrong: Callable[[], object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         wrong()
+
+
+def test_what_goes_wrong_in_making_the_coroutine_is_a_failure_of_the_program() -> None:
+    def make() -> Coroutine[Any, Any, None]:
+        raise TypeError("of the program's own")
+
+    failure = explore(make)
+    assert failure is not None
+    assert str(failure.error) == "of the program's own"
+    with pytest.raises(UsageError, match="the program's"):
+        run(lambda: raises(UsageError("the program's")))
+    failure = explore(lambda: raises(UsageError("the program's")))
+    assert failure is not None
+
+
+async def raises(error: Exception) -> None:
+    raise error
 
 
 def test_a_loop_in_a_loop_is_refused() -> None:
