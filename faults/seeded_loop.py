@@ -20,9 +20,10 @@ run is alive may something come from outside: then the loop waits for it in real
 `silence` seconds at most. What it has waited counts on its clock, in steps of 50 ms. After the silence it believes that
 nothing comes, and jumps as well. Where there is not even a timer it raises `Stuck`, as it does after `steps` callbacks.
 
-Limits. What arrives by sockets and threads arrives when it does: a token replays such a run only where that changes
-no choice, and `NotReplayed` says when it did. A thread that began before the run and calls call_soon_threadsafe is not
-waited for. time.monotonic and time.sleep are not asyncio's, so they stay real. Subprocesses are not supported.
+Limits. What arrives by sockets and threads arrives when it does: a token replays such a run only where that changes no
+choice, and `NotReplayed` says when it did, or when the run ended otherwise. A thread that began before the run and
+calls call_soon_threadsafe is not waited for. time.monotonic and time.sleep are not asyncio's, so they stay real.
+Subprocesses are not supported.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from types import CoroutineType
 from typing import Any, TypeVar, cast
 
 from kvproof.errors import KvproofError, UsageError
-from kvproof.faults.seeded_choices import Choices, NotReplayed
+from kvproof.faults.seeded_choices import Choices, NotReplayed, same_choices
 from kvproof.faults.seeded_ready import ReadyQueue, task_of
 
 __all__ = ["Choices", "Failure", "NotReplayed", "SeededLoop", "Stuck", "explore", "run"]
@@ -82,7 +83,9 @@ def run(
 
     Returns and raises what it does; an error has the token in its notes. Raises Stuck, UsageError for a token that
     cannot be replayed here or for what is no function without arguments that makes a coroutine, and NotReplayed when
-    the run went another way than the token's.
+    the run made other choices than the token's, or the same and ended without an error, or in one of another class.
+    What the error says is not compared. A token without a choice, of a program that fails in every order, fits any
+    program that makes none and ends in that class. Give the same `silence` and `steps` as before.
     """
     if token is None:
         choices = Choices(0 if seed is None else seed, rounds=rounds)
@@ -92,7 +95,10 @@ def run(
         raise UsageError("run: give a token, or a seed and an order, not both; a token says what they were")
     result, error, made = _run(main, choices, silence, steps)
     if token is not None and made != token:
-        raise NotReplayed(f"the run of {token} went another way, to {made} ({error!r})") from error
+        ended = "without an error" if error is None else f"in {error!r}"
+        if same_choices(token, made):
+            raise NotReplayed(f"the run of {token} made the same choices and ended otherwise, {ended}") from error
+        raise NotReplayed(f"the run of {token} went another way, to {made}, and ended {ended}") from error
     if error is not None:
         raise error
     return cast(Result, result)
@@ -124,14 +130,16 @@ def _run(
     if _running():
         raise UsageError("a seeded loop cannot run inside another event loop; call run or explore from plain code")
     result: Result | None = None
-    token = choices.token
+    token = ""
     try:
         with asyncio.Runner(debug=False, loop_factory=partial(SeededLoop, choices, silence, steps)) as runner:
+            # The token is taken before the clean-up, which is no part of what is replayed.
             try:
                 result = runner.run(_made_by(main))
-            finally:
-                # Before the clean-up, which is no part of what is replayed.
-                token = choices.token
+            except (Exception, asyncio.CancelledError) as error:
+                token = choices.token(error)
+                raise
+            token = choices.token()
     except _NoCoroutine as wrong:
         raise UsageError(str(wrong)) from None
     except (Exception, asyncio.CancelledError) as error:
