@@ -33,7 +33,7 @@ class Turns:
         self.current = 0
         self._left: deque[int] = deque()
         self._wakes = False
-        self._held: list[tuple[Lanes, Hashable]] = []
+        self._held: dict[int, list[tuple[Lanes, Hashable]]] = {}
 
     def join(self, wakes: bool) -> int:
         """Return the turn of one more; wakes: it wakes a task."""
@@ -43,9 +43,9 @@ class Turns:
         self._left[-1] += 1
         return self.current + len(self._left) - 1
 
-    def hold(self, lanes: Lanes, lane: Hashable) -> None:
-        """Offer the lane again when the next turn begins."""
-        self._held.append((lanes, lane))
+    def hold(self, turn: int, lanes: Lanes, lane: Hashable) -> None:
+        """Offer the lane again when the turn begins."""
+        self._held.setdefault(turn, []).append((lanes, lane))
 
     def leave(self) -> bool:
         """Take note that one of the current turn runs; return whether it was the last of all."""
@@ -53,8 +53,7 @@ class Turns:
         if not self._left[0]:
             self._left.popleft()
             self.current += 1
-            held, self._held = self._held, []
-            for lanes, lane in held:
+            for lanes, lane in self._held.pop(self.current, ()):
                 lanes.offer(lane)
         return not self._left
 
@@ -88,7 +87,7 @@ class Lanes:
         if turns is None or turns.current == turn:
             self._open.append(lane)
         else:
-            turns.hold(self, lane)
+            turns.hold(turn, self, lane)
 
     def take(self, choices: Choices) -> tuple[Hashable, Queued]:
         """Return the first handle of a lane that is chosen, with the lane.

@@ -207,3 +207,23 @@ def test_lanes_that_wait_for_each_other_all_get_their_turn() -> None:
                 [f"{kind} {number}" for kind in ("first", "woken") for number in range(3)] + ["plain 1", "plain 2"])
             for number in range(3):
                 assert seen.index(f"first {number}") < seen.index(f"woken {number}"), (seed, seen)
+
+
+def test_a_future_with_many_callbacks_and_many_tasks_costs_no_more_for_each() -> None:
+    async def main() -> float:
+        future = asyncio.get_running_loop().create_future()
+
+        async def wait() -> None:
+            await future
+
+        tasks = [asyncio.create_task(wait()) for _ in range(10_000)]
+        for _ in range(10_000):
+            future.add_done_callback(lambda _: None)
+        await asyncio.sleep(1.0)
+        future.set_result(None)
+        await asyncio.wait(tasks)
+        return time.monotonic()
+
+    began = time.monotonic()
+    # A second or less; if each looked at all others, a minute.
+    assert run(main) - began < 15.0
