@@ -10,15 +10,16 @@ import zlib
 from kvproof.errors import UsageError
 
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-_VERSION = "kvloop1"
+_VERSION = "kvloop2"
 _TOKEN = re.compile(
     r"(?P<body>(?P<version>kvloop\d+)-(?P<python>\d\.\d+)-(?P<order>free|rounds)-(?P<seed>\d+)"
-    r"-(?P<count>\d+)-(?P<digest>[0-9a-f]{8}))-(?P<check>[0-9a-f]{8})")
+    r"-(?P<count>\d+)-(?P<digest>[0-9a-f]{8})(-(?P<end>[0-9a-f]{8}))?)-(?P<check>[0-9a-f]{8})")
 
 
 class NotReplayed(UsageError):
-    """A token's run did not come about again: it belongs to another program, or the program depends on more.
+    """A token's run did not come about again: it made other choices, or the same and ended otherwise.
 
+    Then the token belongs to another program, or this one has changed, or it depends on more than a schedule.
     What a schedule does not decide is when a socket or a thread has something, the order in a set of anything but
     tasks, and everything random; fix what can be fixed, or search again.
     """
@@ -50,11 +51,15 @@ class Choices:
         self._digest = zlib.crc32(b"%d:%d;" % (width, index), self._digest)
         return index
 
-    @property
-    def token(self) -> str:
-        """The name of the choices that were made: their seed, number and checksum, for this version of Python."""
+    def token(self, error: BaseException | None = None) -> str:
+        """Name the choices that were made and how the run ended, for this version of Python.
+
+        That is their seed, number and checksum, and one of the error's class, if the run ended in one. What the error
+        says is left out, because it often has an address, a port or a time in it, and so is the class's module, because
+        that of a script is another one when it is imported.
+        """
         order = "rounds" if self.rounds else "free"
-        body = f"{_VERSION}-{_PYTHON}-{order}-{self.seed}-{self.count}-{self._digest:08x}"
+        body = f"{_VERSION}-{_PYTHON}-{order}-{self.seed}-{self.count}-{self._digest:08x}-{_check(_kind(error))}"
         return f"{body}-{_check(body)}"
 
     @classmethod
@@ -72,6 +77,18 @@ class Choices:
         if match["python"] != _PYTHON:
             raise UsageError(f"{token!r} is a token of Python {match['python']}, this is {_PYTHON}; replay it there")
         return cls(int(match["seed"]), rounds=match["order"] == "rounds")
+
+
+def same_choices(one: str, other: str) -> bool:
+    """Say whether two tokens name the same choices, however their runs ended."""
+    return one.split("-")[:-2] == other.split("-")[:-2]
+
+
+def _kind(error: BaseException | None) -> str:
+    if error is None:
+        return ""
+    inner = ",".join(map(_kind, error.exceptions)) if isinstance(error, BaseExceptionGroup) else ""
+    return f"{type(error).__qualname__}({inner})"
 
 
 def _check(body: str) -> str:

@@ -9,8 +9,10 @@ only, and a seed chooses the next lane. The steps of a task are a lane, with the
 comes before the next step of the task that scheduled it, and two callbacks of one origin come in order. What breaks is
 the order between tasks: a new task may start after its maker has gone on, a task that is woken second may run first,
 and one task may take several steps while another is ready (`rounds` forbids that: then whatever is ready runs once
-before anything runs twice). A program that fails so leans on an order that asyncio keeps and a network does not; in
-production it may not have failed yet.
+before anything runs twice). The callbacks of one future come in the order in which they were added, whatever their
+lanes, because asyncio's own code for sockets leans on it; only tasks that wait for the same future, with no callback
+added between them, are woken in any order. A program that fails so leans on an order that asyncio keeps and a network
+does not; in production it may not have failed yet.
 
 What time it is. `loop.time` begins at 0 and stands still while anything is ready; when nothing is, it jumps to the
 next timer. Only while a socket is watched, a call of run_in_executor is not done, or a thread that began during the
@@ -18,14 +20,16 @@ run is alive may something come from outside: then the loop waits for it in real
 `silence` seconds at most. What it has waited counts on its clock, in steps of 50 ms. After the silence it believes that
 nothing comes, and jumps as well. Where there is not even a timer it raises `Stuck`, as it does after `steps` callbacks.
 
-Limits. What arrives by sockets and threads arrives when it does: a token replays such a run only where that changes
-no choice, and `NotReplayed` says when it did. A thread that began before the run and calls call_soon_threadsafe is not
-waited for. time.monotonic and time.sleep are not asyncio's, so they stay real. Subprocesses are not supported.
+Limits. What arrives by sockets and threads arrives when it does: a token replays such a run only where that changes no
+choice, and `NotReplayed` says when it did, or when the run ended otherwise. A thread that began before the run and
+calls call_soon_threadsafe is not waited for. time.monotonic and time.sleep are not asyncio's, so they stay real.
+Subprocesses are not supported.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import selectors
 import threading
@@ -39,8 +43,8 @@ from types import CoroutineType
 from typing import Any, TypeVar, cast
 
 from kvproof.errors import KvproofError, UsageError
-from kvproof.faults.seeded_choices import Choices, NotReplayed
-from kvproof.faults.seeded_ready import ReadyQueue
+from kvproof.faults.seeded_choices import Choices, NotReplayed, same_choices
+from kvproof.faults.seeded_ready import ReadyQueue, task_of
 
 __all__ = ["Choices", "Failure", "NotReplayed", "SeededLoop", "Stuck", "explore", "run"]
 
@@ -51,8 +55,6 @@ STEPS = 1_000_000
 """Callbacks after which a run is believed to go on for ever."""
 _TICK = 0.05
 _POOL = "kvproof-seeded"
-_STEP = "TaskStepMethWrapper"
-_STEP_NAMES = ("task_wakeup", "__step", "__wakeup")
 
 
 class Stuck(KvproofError):
@@ -80,7 +82,10 @@ def run(
     """Run `main()` on a loop of its own by a seed (0 unless given), or by a token exactly as it ran before.
 
     Returns and raises what it does; an error has the token in its notes. Raises Stuck, UsageError for a token that
-    cannot be replayed here, and NotReplayed when the run went another way than the token's.
+    cannot be replayed here or for what is no function without arguments that makes a coroutine, and NotReplayed when
+    the run made other choices than the token's, or the same and ended without an error, or in one of another class.
+    What the error says is not compared. A token without a choice, of a program that fails in every order, fits any
+    program that makes none and ends in that class. Give the same `silence` and `steps` as before.
     """
     if token is None:
         choices = Choices(0 if seed is None else seed, rounds=rounds)
@@ -90,7 +95,10 @@ def run(
         raise UsageError("run: give a token, or a seed and an order, not both; a token says what they were")
     result, error, made = _run(main, choices, silence, steps)
     if token is not None and made != token:
-        raise NotReplayed(f"the run of {token} went another way, to {made} ({error!r})") from error
+        ended = "without an error" if error is None else f"in {error!r}"
+        if same_choices(token, made):
+            raise NotReplayed(f"the run of {token} made the same choices and ended otherwise, {ended}") from error
+        raise NotReplayed(f"the run of {token} went another way, to {made}, and ended {ended}") from error
     if error is not None:
         raise error
     return cast(Result, result)
@@ -104,7 +112,10 @@ def explore(
     silence: float = SILENCE,
     steps: int = STEPS,
 ) -> Failure | None:
-    """Run `make_main()` by each seed; return the first failure, or None when there is none."""
+    """Run `make_main()` by each seed; return the first failure, or None when there is none.
+
+    Raises UsageError for what is no function without arguments that makes a coroutine.
+    """
     for seed in seeds:
         _, error, token = _run(make_main, Choices(seed, rounds=rounds), silence, steps)
         if error is not None:
@@ -115,23 +126,49 @@ def explore(
 def _run(
     main: Callable[[], Coroutine[Any, Any, Result]], choices: Choices, silence: float, steps: int
 ) -> tuple[Result | None, BaseException | None, str]:
-    if not callable(main):
-        raise UsageError(f"{main!r} is not a function that makes a coroutine; give the function, without calling it")
+    _check_main(main)
     if _running():
         raise UsageError("a seeded loop cannot run inside another event loop; call run or explore from plain code")
     result: Result | None = None
-    token = choices.token
+    token = ""
     try:
         with asyncio.Runner(debug=False, loop_factory=partial(SeededLoop, choices, silence, steps)) as runner:
+            # The token is taken before the clean-up, which is no part of what is replayed.
             try:
-                result = runner.run(main())
-            finally:
-                # Before the clean-up, which is no part of what is replayed.
-                token = choices.token
+                result = runner.run(_made_by(main))
+            except (Exception, asyncio.CancelledError) as error:
+                token = choices.token(error)
+                raise
+            token = choices.token()
+    except _NoCoroutine as wrong:
+        raise UsageError(str(wrong)) from None
     except (Exception, asyncio.CancelledError) as error:
         error.add_note(f"kvproof: seed {choices.seed}; replay it with token {token}")
         return None, error, token
     return result, None, token
+
+
+class _NoCoroutine(Exception):
+    """What should be run is none."""
+
+
+def _check_main(main: Any) -> None:
+    if not callable(main):
+        raise UsageError(f"{main!r} is not a function that makes a coroutine; give the function, without calling it")
+    try:
+        inspect.signature(main).bind()
+    except TypeError as error:
+        raise UsageError(f"{main!r} must be called without arguments here: {error}; give them by functools.partial"
+                         ) from None
+    except ValueError:
+        pass    # a function that does not say what it takes
+
+
+def _made_by(main: Callable[[], Coroutine[Any, Any, Result]]) -> Coroutine[Any, Any, Result]:
+    made: Any = main()
+    if not asyncio.iscoroutine(made):
+        raise _NoCoroutine(f"{main!r} has made no coroutine, but {made!r}; give an `async def` function")
+    return cast("Coroutine[Any, Any, Result]", made)
 
 
 class SeededLoop(asyncio.SelectorEventLoop):
@@ -216,13 +253,13 @@ class SeededLoop(asyncio.SelectorEventLoop):
 
     def _lane(self, handle: Any) -> Hashable:
         """Return the lane of a handle that has become ready in this thread; None: it goes before all others."""
-        callback = handle._callback
-        of, name = getattr(callback, "__self__", None), getattr(callback, "__name__", "")
-        if isinstance(of, asyncio.Task) and (type(callback).__name__ == _STEP or name in _STEP_NAMES):
-            return of
+        task = task_of(handle._callback)
+        if task is not None:
+            return task
         if self._polling:
+            of = getattr(handle._callback, "__self__", None)
             # What is read from the loop's own pipe is no news; whoever wrote it has queued its callback already.
-            if name == "_read_from_self":
+            if getattr(handle._callback, "__name__", "") == "_read_from_self":
                 return None
             return ("io", id(handle if of is self or of is None else of))
         kept = self._origins.pop(id(handle), None)

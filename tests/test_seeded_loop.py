@@ -12,11 +12,9 @@ import time
 from functools import partial
 
 import pytest
-import redis.asyncio
 
 from kvproof.faults.seeded_choices import Choices
 from kvproof.faults.seeded_loop import SeededLoop, Stuck, explore, run
-from kvproof.faults.servers import Server
 from tests.races import check_then_act, right
 
 
@@ -237,16 +235,6 @@ def test_an_answer_from_outside_takes_the_time_that_it_takes() -> None:
     there.close()
     assert 0.15 < took < 60.0
     assert took == pytest.approx(round(took / 0.05) * 0.05), "the clock goes in steps of 50 ms"
-
-
-def test_redis_py_on_a_real_valkey(server: Server) -> None:
-    async def main() -> None:
-        async with redis.asyncio.Redis(host=server.host, port=server.port) as client:
-            await client.set("seeded", b"1")
-            await asyncio.gather(*(client.incr("seeded") for _ in range(10)))
-            assert await client.get("seeded") == b"11"
-
-    assert explore(main, seeds=range(5)) is None
 
 
 def test_a_run_leaves_no_descriptor_and_no_thread() -> None:

@@ -75,8 +75,8 @@ def test_other_choices_have_another_token() -> None:
     one, two = Choices(0), Choices(0)
     one.take(2)
     two.take(3)
-    assert one.token != two.token
-    assert Choices.replay(one.token).seed == 0
+    assert one.token() != two.token()
+    assert Choices.replay(one.token()).seed == 0
 
 
 def test_a_token_is_short_and_names_its_run_only() -> None:
@@ -84,15 +84,52 @@ def test_a_token_is_short_and_names_its_run_only() -> None:
     assert failure is not None
     assert len(failure.token) < 80
     assert failure.token.isprintable()
-    with pytest.raises(NotReplayed, match="went another way"):
+    with pytest.raises(NotReplayed, match=r"went another way, to kvloop.* and ended without an error"):
         run(right, token=failure.token)
+
+
+@pytest.mark.parametrize("rounds", [False, True])
+@pytest.mark.parametrize("yields", [0, 3])
+def test_a_replay_that_ends_otherwise_is_none(yields: int, rounds: bool) -> None:
+    def program(error: Exception | None) -> Callable[[], Coroutine[Any, Any, None]]:
+        async def step() -> None:
+            await asyncio.sleep(0)
+
+        async def main() -> None:
+            await asyncio.gather(*(step() for _ in range(yields)))
+            if error is not None:
+                raise error
+
+        return main
+
+    failure = explore(program(ValueError("one")), rounds=rounds)
+    assert failure is not None
+    assert (f"-0-{0:08x}-" in failure.token) == (yields == 0), "a choice was made where there is none, or the reverse"
+    for error, ended in [
+        (None, "without an error"),
+        (KeyError("two"), r"in KeyError\('two'\)"),
+        (ExceptionGroup("", [ValueError("one")]), "in ExceptionGroup"),
+        (UnicodeError("a kind of ValueError"), "in UnicodeError"),
+    ]:
+        with pytest.raises(NotReplayed, match=f"made the same choices and ended otherwise, {ended}") as caught:
+            run(program(error), token=failure.token)
+        assert caught.value.__cause__ is error
+    with pytest.raises(ValueError, match="what it says is not compared"):
+        run(program(ValueError("what it says is not compared")), token=failure.token)
+
+
+def test_groups_of_errors_are_told_apart_by_what_is_in_them() -> None:
+    one, two = (Choices(0).token(ExceptionGroup("", [each])) for each in (ValueError(), KeyError()))
+    assert one != two
+    assert one == Choices(0).token(ExceptionGroup("other", [ValueError("other")]))
 
 
 def tokens() -> list[tuple[str, str]]:
     choices = Choices(17)
     choices.take(3)
-    token = choices.token
-    other = token.replace("kvloop1", "kvloop2").rpartition("-")[0]
+    token = choices.token()
+    other = token.replace("kvloop2", "kvloop3").rpartition("-")[0]
+    older = token.replace("kvloop2", "kvloop1").rsplit("-", 2)[0]
     python = token.replace(f"-3.{sys.version_info.minor}-", "-3.10-").rpartition("-")[0]
     return [
         ("", "not a whole replay token"),
@@ -100,6 +137,7 @@ def tokens() -> list[tuple[str, str]]:
         (token[:-1], "not a whole replay token"),
         (token.replace("-17-", "-18-"), "not a whole replay token"),
         (checked(other), "another version of kvproof"),
+        (checked(older), "another version of kvproof"),
         (checked(python), "a token of Python 3.10"),
     ]
 
@@ -119,13 +157,34 @@ def test_a_wrong_token_is_one_clear_line(token: str, said: str) -> None:
     ("wrong", "said"),
     [
         (lambda: run(right, seed=-1), "integer from 0 on"),
-        (lambda: run(right, seed=1, token=Choices(1).token), "not both"),
+        (lambda: run(right, seed=1, token=Choices(1).token()), "not both"),
         (lambda: explore(None), "function that makes a coroutine"),  # type: ignore[arg-type]
+        (lambda: explore(asyncio.sleep), "without arguments here: missing a required argument: 'delay'"),
+        (lambda: run(asyncio.sleep), "functools.partial"),
+        (lambda: explore(lambda: 17), "has made no coroutine, but 17"),  # type: ignore[arg-type, return-value]
+        (lambda: run(dict), "has made no coroutine, but {}"),  # type: ignore[arg-type]
     ],
 )
 def test_a_wrong_call_is_refused(wrong: Callable[[], object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         wrong()
+
+
+def test_what_goes_wrong_in_making_the_coroutine_is_a_failure_of_the_program() -> None:
+    def make() -> Coroutine[Any, Any, None]:
+        raise TypeError("of the program's own")
+
+    failure = explore(make)
+    assert failure is not None
+    assert str(failure.error) == "of the program's own"
+    with pytest.raises(UsageError, match="the program's"):
+        run(lambda: raises(UsageError("the program's")))
+    failure = explore(lambda: raises(UsageError("the program's")))
+    assert failure is not None
+
+
+async def raises(error: Exception) -> None:
+    raise error
 
 
 def test_a_loop_in_a_loop_is_refused() -> None:
