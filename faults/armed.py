@@ -49,12 +49,15 @@ class _Bucket:
                 self._exact[pattern.literal].append(counter)
             else:
                 self._globs.append(counter)
-        self._may = re.compile("|".join(sorted({re.escape(c.pattern.literal) for c in self._globs}))).match
+        self._begins = re.compile("|".join(sorted({re.escape(c.pattern.literal) for c in self._globs}))).match
+
+    def may(self, key: str) -> bool:
+        """Whether a counter may fit the key; most keys are told apart here."""
+        return key in self._exact or (bool(self._globs) and self._begins(key) is not None)
 
     def fitting(self, command: str, key: str) -> Iterator[_Counter]:
         yield from self._exact.get(key, ())
-        if self._globs and self._may(key):
-            yield from (counter for counter in self._globs if counter.pattern.matches(command, key))
+        yield from (counter for counter in self._globs if counter.pattern.matches(command, key))
 
 
 class _Index:
@@ -70,12 +73,13 @@ class _Index:
     def due(self, connection: int, command: str, key: str) -> list[Due]:
         """Count a match; return what strikes, in the order of the schedule."""
         found = []
-        for name in (command, ANY) if command not in (ANY, ACCEPT) else (command,):
+        for name in (command,) if command in (ACCEPT, ANY) else (command, ANY):
             bucket = self._buckets.get(name)
-            if bucket is not None:
-                found += [Due(counter.index, counter.fault) for counter in bucket.fitting(command, key)
-                          if counter.counts(connection)]
-        return sorted(found, key=lambda due: due.place)
+            if bucket is None or not bucket.may(key):
+                continue
+            found += [Due(counter.index, counter.fault) for counter in bucket.fitting(command, key)
+                      if counter.counts(connection)]
+        return sorted(found, key=lambda due: due.place) if found else found
 
 
 class Armed:
