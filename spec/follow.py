@@ -179,7 +179,8 @@ class Follower:
         after = self._after(event, self.may_be)
         if not after and self.hidden:
             self._steps = 0
-            for self._most in range(1 + len(self.ends) * self.ranks):
+            for most in range(1 + len(self.ends) * self.ranks):
+                self._most = most
                 after = self._filled(event) or self._retold(event)
                 if after:
                     break
@@ -254,7 +255,9 @@ class Follower:
         for name, picks in steps:
             self._steps += 1
             ends += name in self.ends
-            if name in never or (name in self.ends and ends > self._most) or not self.world.concrete.enabled(name, picks, self.rigid, state):
+            if name in never or (name in self.ends and ends > self._most):
+                return None
+            if not self.world.concrete.enabled(name, picks, self.rigid, state):
                 return None
             state = self.world.concrete.after(name, picks, self.rigid, state)
             if name not in filled:
