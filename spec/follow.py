@@ -195,7 +195,7 @@ class Follower:
         """Return where the run may be after the event, from these."""
         if isinstance(event, Condition):
             return [way for way in ways if self.world.words.value(
-                event.holds, self._here(way), [SOMEONE], [event.rank])]
+                event.holds, self._here(way), [SOMEONE], [event.rank], bounded=True)]
         act, concrete, found = self.world.actions[event.action], self.world.concrete, list[Way]()
         choices = self._picks(act, event)
         for way in ways:

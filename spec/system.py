@@ -229,8 +229,9 @@ class Concrete:
     """A system for `ranks` ranks and integers up to `size`, computed in Python from the formulas that are proved.
 
     Functions, picks and quantifiers over integers go up to `size`, so nothing can be said of a run that goes beyond:
-    `holds`, `enabled`, `after` and `allows` raise BeyondSize when a function is asked for, or given, a value there, and
-    when an integer variable or pick is compared with more than that. A number that is only kept may be any. Below 0
+    `holds`, `enabled`, `after` and `allows` raise BeyondSize when a function is asked for, or given, a value there,
+    when an integer variable or pick is compared with more than that, and when something is said of all integers, or of
+    some, while the state holds one beyond. A number that is otherwise only kept may be any. Below 0
     there is nothing: a variable is never negative. bounded: whether all of this is looked at; a run that a solver found
     among these very integers may leave it unlooked at, and then raises only where a function is asked for a value.
     """
@@ -254,7 +255,19 @@ class Concrete:
 
     def interpretation(self, rigid: Point, state: Point) -> Interpretation:
         """Return what formulas are evaluated in."""
-        return {**self._domains, **rigid, **state}
+        beyond = functools.partial(self._beyond, state)
+        return {**self._domains, "#Beyond": beyond, **rigid, **state}
+
+    def _beyond(self, state: Point, variable: str) -> bool:
+        """Return True when no integer of a state lies beyond this world; raises BeyondSize, for what `variable` is."""
+        for name, symbol in self.system.symbols(State).items():
+            if symbol.result != Int or name not in state:
+                continue
+            value = state[name]
+            most = max(value.values(), default=0) if isinstance(value, dict) else value
+            if most > self.size:
+                raise BeyondSize(f"{variable} may be any integer, and {name} is {most}", self.size)
+        return True
 
     def holds(self, formula: Formula, rigid: Point, state: Point) -> bool:
         """Evaluate a formula over this system's unprimed view."""
