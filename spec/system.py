@@ -230,16 +230,17 @@ class Concrete:
 
     Functions, picks and quantifiers over integers go up to `size`, so nothing can be said of a run that goes beyond:
     `holds`, `enabled`, `after` and `allows` raise BeyondSize when a function is asked for, or given, a value there,
-    when an integer variable or pick is compared with more than that, and when something is said of all integers, or of
-    some, while the state holds one beyond. A number that is otherwise only kept may be any. Below 0
+    when an integer variable or pick is compared with more than that. A number that is only kept may be any. Below 0
     there is nothing: a variable is never negative. bounded: whether all of this is looked at; a run that a solver found
     among these very integers may leave it unlooked at, and then raises only where a function is asked for a value.
+    kept: whether also a number that is only kept is looked at where something is said of all integers, or of some.
     """
 
     system: System
     ranks: int
     size: int
     bounded: bool = True
+    kept: bool = False
 
     def __post_init__(self) -> None:
         """Find the arguments of every symbol."""
@@ -260,7 +261,7 @@ class Concrete:
 
     def _beyond(self, state: Point, variable: str) -> bool:
         """Return True when no integer of a state lies beyond this world; raises BeyondSize, for what `variable` is."""
-        for name, symbol in self.system.symbols(State).items():
+        for name, symbol in self.system.symbols(State).items() if self.kept else ():
             if symbol.result != Int or name not in state:
                 continue
             value = state[name]

@@ -80,7 +80,7 @@ class Flags(System):
 
 def flags(n: int, raised: int, limit: int = 0) -> tuple[Concrete, dict[str, Any], dict[str, Any]]:
     """Return a world of the integers 0..3, its rigid symbols and a state."""
-    return Concrete(Flags(), 1, 3), {"limit": limit}, {
+    return Concrete(Flags(), 1, 3, kept=True), {"limit": limit}, {
         "n": n, "f": {(k,): k < raised for k in range(4)}, "last": {(0,): -1}}
 
 
@@ -173,7 +173,8 @@ def test_what_is_put_is_what_the_whole_formula_says() -> None:
 @pytest.mark.parametrize("by", [-3, -2, 2, 3])
 def test_integers_are_divided_as_the_solver_divides_them(by: int) -> None:
     n = z3.Int("n")
-    for term in (n / by, n % by):
+    terms: list[Any] = [n / by, n % by]
+    for term in terms:
         computed = compiled(term, [n])
         for value in range(-7, 8):
             expected = z3.simplify(z3.substitute(term, (n, z3.IntVal(value))))
