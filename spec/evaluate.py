@@ -180,7 +180,8 @@ def _mentions(term: z3.ExprRef, index: int) -> bool:
 def _up_to(value: int, integers: range, before: bool, what: str) -> bool:
     """Return True when the integers go up to a value (or to that before it); raises BeyondSize."""
     if value >= integers.stop + before:
-        raise BeyondSize(f"{what} is {value}", integers.stop - 1)
+        said = f"{value} is asked for" if what == str(value) else f"{what} is {value}"
+        raise BeyondSize(said, integers.stop - 1)
     return True
 
 

@@ -257,9 +257,10 @@ class Follower:
             ends += name in self.ends
             if name in never or (name in self.ends and ends > self._most):
                 return None
-            if not self.world.concrete.enabled(name, picks, self.rigid, state):
-                return None
-            state = self.world.concrete.after(name, picks, self.rigid, state)
+            with _told(f"a formula of {name}, which nobody records,"):
+                if not self.world.concrete.enabled(name, picks, self.rigid, state):
+                    return None
+                state = self.world.concrete.after(name, picks, self.rigid, state)
             if name not in filled:
                 filled |= {name}
         return Way(state, filled, ends)
@@ -359,9 +360,9 @@ def taken_by(act: Action) -> str | None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _told(what: str = "a formula") -> Iterator[None]:
     """Say that it cannot be told when a formula cannot be computed in this world."""
     try:
         yield
     except (CannotEvaluate, KeyError, ZeroDivisionError) as error:
-        raise Unclear(f"a formula cannot be computed: {why(error)}") from error
+        raise Unclear(f"{what} cannot be computed: {why(error)}") from error
