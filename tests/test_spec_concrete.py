@@ -158,8 +158,8 @@ def test_what_is_put_is_what_the_whole_formula_says() -> None:
     for act in system.actions():
         picks = act.constants()
         for _ in range(60):
-            state = {"one": {(k,): draw.randint(0, 3) for k in range(4)},
-                     "two": {(r, k): draw.randint(0, 3) for r in range(2) for k in range(4)}}
+            state: dict[str, Any] = {"one": {(k,): draw.randint(0, 3) for k in range(4)},
+                                     "two": {(r, k): draw.randint(0, 3) for r in range(2) for k in range(4)}}
             values = draw.choice(list(concrete.choices(act)))
             after = concrete.after(act.name, values, {}, state)
             for name, meaning in act.step(system, view, picks).changes.items():
