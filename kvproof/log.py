@@ -50,7 +50,7 @@ def read(path: Path) -> Log:
         raise UsageError(f"{path}: {error.strerror or error}; expected a log, a line of JSON for each event") from error
     texts = data.split(b"\n")
     # The last line ends without a line break when its writer was stopped, or when a person has written it.
-    cut = texts[-1].strip() != b"" and not _whole(texts[-1])
+    cut = texts[-1].lstrip().startswith(b"{") and not _whole(texts[-1])
     lines: list[Line] = []
     recorded: set[str] = set()
     wrong: UsageError | None = None
@@ -73,8 +73,9 @@ def read(path: Path) -> Log:
 
 
 def _whole(text: bytes) -> bool:
+    """Return whether a text begins with a whole object, whatever stands behind it."""
     try:
-        json.loads(text)
+        json.JSONDecoder().raw_decode(text.decode(errors="replace").lstrip())
     except (ValueError, RecursionError):
         return False
     return True

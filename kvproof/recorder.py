@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+_MOST = 2**53
+"""The largest number of a rank or a step."""
 _forks = 0
 """How often this process was forked from another one since this module was imported."""
 
@@ -63,7 +65,7 @@ class Recorder:
         shape = self._shapes.get(keys)
         if shape is None:
             shape = self._shapes[keys] = self._shape(event, values)
-        if type(step) is not int or step < 0:
+        if type(step) is not int or not 0 <= step <= _MOST:
             step = _natural("step", step)
         written = [str(value).encode() if type(value) is int else _encoded(value) for value in values.values()]
         if self._forks != _forks:
@@ -111,12 +113,21 @@ class Recorder:
 
 
 def _natural(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < 0:
-        raise ValueError(f"{name} is {value!r}; expected a natural number")
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not 0 <= value.__index__() <= _MOST:
+        raise ValueError(f"{name} is {value!r}; expected a natural number, at most 2**53")
     return int(value)
 
 
 def _encoded(value: Any) -> bytes:
     if type(value) is str:
         return encode_basestring_ascii(value).encode()
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    if "{" in text:
+        json.loads(text, object_pairs_hook=_once)
+    return text.encode()
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    """Raise ValueError for an object with a name twice, as one that has both 1 and "1" is written."""
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError(f"an object would have a name twice: {', '.join(name for name, _ in pairs)}")

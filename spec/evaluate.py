@@ -82,6 +82,19 @@ class _Compiler:
                  for side in (left, right) for part in self._fixed(side)]
         return f"({' and '.join([*looks, comparison])})"
 
+    def _limited(self, term: z3.ExprRef, index: int) -> bool:
+        """Whether a variable is compared, somewhere in a term, with what is neither a variable nor a literal."""
+        if z3.is_var(term):
+            return False
+        if z3.is_quantifier(term):
+            return self._limited(term.body(), index + term.num_vars())
+        if term.decl().kind() in _COMPARISONS and term.arg(0).sort() == z3.IntSort():
+            left, right = term.children()
+            if (_mentions(left, index) or _mentions(right, index)) and any(
+                    not z3.is_int_value(part) for side in (left, right) for part in self._fixed(side)):
+                return True
+        return any(self._limited(child, index) for child in term.children())
+
     def _is_variable(self, term: z3.ExprRef) -> bool:
         """Whether a term is an integer variable or argument."""
         if term.sort() != z3.IntSort():
@@ -112,6 +125,9 @@ class _Compiler:
             return f"(len({{{', '.join(parts)}}}) == {len(parts)})"
         if kind == z3.Z3_OP_UMINUS:
             return f"(-{parts[0]})"
+        if kind in (z3.Z3_OP_IDIV, z3.Z3_OP_MOD):
+            # SMT's division leaves a remainder that is never negative, whatever it is divided by.
+            return f"{'mod' if kind == z3.Z3_OP_MOD else 'div'}({parts[0]}, {parts[1]})"
         if kind == z3.Z3_OP_DIV:
             return f"(Fraction({parts[0]}) / {parts[1]})"
         if kind in (z3.Z3_OP_TO_REAL, z3.Z3_OP_TO_INT):
@@ -133,27 +149,48 @@ class _Compiler:
         self.bound += names
         body = self.write(term.body())
         del self.bound[len(self.bound) - len(names) :]
+        free = [term.var_name(index).split("!")[0] for index in range(len(names))
+                if term.var_sort(index) == z3.IntSort() and not self._limited(term.body(), len(names) - 1 - index)]
         loops = " ".join(
             f"for {name} in E[{'#' + term.var_sort(index).name()!r}]" for index, name in enumerate(names)
         )
-        return f"{'all' if term.is_forall() else 'any'}({body} {loops})"
+        said = f"{'all' if term.is_forall() else 'any'}({body} {loops})"
+        return f"(E['#Beyond']({free[0]!r}) and {said})" if self.bounded and free else said
 
 
 _INFIX = {
     z3.Z3_OP_AND: "and", z3.Z3_OP_OR: "or", z3.Z3_OP_EQ: "==", z3.Z3_OP_IFF: "==", z3.Z3_OP_XOR: "!=",
     z3.Z3_OP_LE: "<=", z3.Z3_OP_LT: "<", z3.Z3_OP_GE: ">=", z3.Z3_OP_GT: ">",
-    z3.Z3_OP_ADD: "+", z3.Z3_OP_SUB: "-", z3.Z3_OP_MUL: "*", z3.Z3_OP_IDIV: "//", z3.Z3_OP_MOD: "%",
+    z3.Z3_OP_ADD: "+", z3.Z3_OP_SUB: "-", z3.Z3_OP_MUL: "*",
 }
 
 
 _COMPARISONS = frozenset({z3.Z3_OP_EQ, z3.Z3_OP_LE, z3.Z3_OP_LT, z3.Z3_OP_GE, z3.Z3_OP_GT})
 
 
+def _mentions(term: z3.ExprRef, index: int) -> bool:
+    """Return whether an integer varies with a variable, other than as what a function is of it."""
+    if z3.is_var(term):
+        return bool(z3.get_var_index(term) == index)
+    if z3.is_quantifier(term) or term.decl().kind() == z3.Z3_OP_UNINTERPRETED:
+        return False
+    return any(_mentions(child, index) for child in term.children())
+
+
 def _up_to(value: int, integers: range, before: bool, what: str) -> bool:
     """Return True when the integers go up to a value (or to that before it); raises BeyondSize."""
     if value >= integers.stop + before:
-        raise BeyondSize(f"{what} is {value}", integers.stop - 1)
+        said = f"{value} is asked for" if what == str(value) else f"{what} is {value}"
+        raise BeyondSize(said, integers.stop - 1)
     return True
+
+
+def _div(value: int, by: int) -> int:
+    return value // by if by > 0 else -(value // -by)
+
+
+def _mod(value: int, by: int) -> int:
+    return value % abs(by)
 
 
 def compiled(
@@ -162,12 +199,13 @@ def compiled(
     """Return the function ``f(interpretation, *arguments)`` that computes the term.
 
     arguments: constants of the term that are passed by position instead of by name. bounded: raise BeyondSize where an
-    integer variable or argument is compared with more than the integers go up to, rather than leave out what is beyond.
+    integer variable or argument is compared with more than the integers go up to, rather than leave out what is beyond;
+    and, before a variable that is compared with nothing but literals, ask the interpretation's `#Beyond` to do so.
     """
     names = {str(argument.decl().name()): f"a{index}" for index, argument in enumerate(arguments)}
     source = f"lambda E{''.join(f', {name}' for name in names.values())}: {_Compiler(names, bounded).write(term)}"
     code = compile(source, "<formula>", "eval")
-    function: Callable[..., Any] = eval(code, {"Fraction": Fraction, "up_to": _up_to})
+    function: Callable[..., Any] = eval(code, {"Fraction": Fraction, "up_to": _up_to, "div": _div, "mod": _mod})
     return function
 
 

@@ -30,7 +30,7 @@ class Finite:
     def __init__(self, kind: type[System], ranks: int, size: int) -> None:
         """Build it; `finite` does so once for each size."""
         self.system, self.ranks, self.size = kind(), ranks, size
-        self.concrete = Concrete(self.system, ranks, size)
+        self.concrete = Concrete(self.system, ranks, size, kept=True)
         self.words = Words(self.concrete)
         self.actions: dict[str, Action] = {act.name: act for act in self.system.actions()}
         self.states = self.system.symbols(State)

@@ -55,10 +55,11 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A state that the run may be in, and the kinds of steps that were filled in on one way to it."""
+    """A state that the run may be in, the kinds of steps that were filled in on one way to it, and how many ends."""
 
     state: Point
     filled: frozenset[str] = frozenset()
+    ends: int = 0
 
 
 class Unexplained(Exception):
@@ -80,6 +81,7 @@ class Follower:
     hidden: actions that nobody recorded, which may happen between any two events. unseen: what of those may help an
     event, from a state: steps that are taken together; no run may be lost by what it leaves out. Each single one may,
     unless it is given. key: what can be seen of a state, now or later; of states that are alike in it one is followed.
+    ends: those of the hidden that take a rank out, of which no more are filled in than the events need.
     taken: what was gone on by since the last state that is known to have been.
     """
 
@@ -89,12 +91,13 @@ class Follower:
     hidden: Sequence[str] = ()
     unseen: Callable[[Seen | Condition, Point], Iterable[Steps]] | None = None
     key: Callable[[Point], Hashable] | None = None
+    ends: Set[str] = frozenset()
 
     def __post_init__(self) -> None:
         """Begin in the first state, which is taken to be one; see `begins`."""
         self._tells = bool(self.hidden)
         self._never: Set[str] = frozenset()
-        self._steps = 0
+        self._steps = self._most = 0
         self.restart([Way(self.first)])
 
     @property
@@ -162,12 +165,12 @@ class Follower:
         ways = []
         for way in self.may_be:
             after = self._along(way, steps, frozenset())
-            ways.append(way if after is None else Way(after.state, way.filled))
+            ways.append(way if after is None else Way(after.state, way.filled, after.ends))
         self.restart(ways)
 
     def note(self, kind: str) -> None:
         """Count a kind of steps as filled in."""
-        self.may_be = [Way(way.state, way.filled | {kind}) for way in self.may_be]
+        self.may_be = [Way(way.state, way.filled | {kind}, way.ends) for way in self.may_be]
 
     def _here(self, way: Way) -> Mapping[str, Any]:
         return self.world.concrete.interpretation(self.rigid, way.state)
@@ -176,7 +179,11 @@ class Follower:
         after = self._after(event, self.may_be)
         if not after and self.hidden:
             self._steps = 0
-            after = self._filled(event) or self._retold(event)
+            for most in range(1 + len(self.ends) * self.ranks):
+                self._most = most
+                after = self._filled(event) or self._retold(event)
+                if after:
+                    break
         if not after:
             return False
         self.may_be = after
@@ -188,7 +195,7 @@ class Follower:
         """Return where the run may be after the event, from these."""
         if isinstance(event, Condition):
             return [way for way in ways if self.world.words.value(
-                event.holds, self._here(way), [SOMEONE], [event.rank])]
+                event.holds, self._here(way), [SOMEONE], [event.rank], bounded=True)]
         act, concrete, found = self.world.actions[event.action], self.world.concrete, list[Way]()
         choices = self._picks(act, event)
         for way in ways:
@@ -197,7 +204,7 @@ class Follower:
                     continue
                 after = concrete.after(act.name, picks, self.rigid, way.state)
                 if not self._differs(act, event, after):
-                    found.append(Way(after, way.filled))
+                    found.append(Way(after, way.filled, way.ends))
         return found if len(found) < 2 else list({self._key(way.state): way for way in reversed(found)}.values())[::-1]
 
     def _picks(self, act: Action, event: Seen) -> list[tuple[Any, ...]]:
@@ -244,15 +251,19 @@ class Follower:
 
     def _along(self, way: Way, steps: Steps, never: Set[str]) -> Way | None:
         """Return where steps lead; None when one of them may not be taken."""
-        state, filled = way.state, way.filled
+        state, filled, ends = way.state, way.filled, way.ends
         for name, picks in steps:
             self._steps += 1
-            if name in never or not self.world.concrete.enabled(name, picks, self.rigid, state):
+            ends += name in self.ends
+            if name in never or (name in self.ends and ends > self._most):
                 return None
-            state = self.world.concrete.after(name, picks, self.rigid, state)
+            with _told(f"a formula of {name}, which nobody records,"):
+                if not self.world.concrete.enabled(name, picks, self.rigid, state):
+                    return None
+                state = self.world.concrete.after(name, picks, self.rigid, state)
             if name not in filled:
                 filled |= {name}
-        return Way(state, filled)
+        return Way(state, filled, ends)
 
     def _filled(self, event: Seen | Condition) -> list[Way]:
         """Return where the run may be after the event, if hidden steps came before it: as few as are needed."""
@@ -349,9 +360,9 @@ def taken_by(act: Action) -> str | None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _told(what: str = "a formula") -> Iterator[None]:
     """Say that it cannot be told when a formula cannot be computed in this world."""
     try:
         yield
     except (CannotEvaluate, KeyError, ZeroDivisionError) as error:
-        raise Unclear(f"a formula cannot be computed: {why(error)}") from error
+        raise Unclear(f"{what} cannot be computed: {why(error)}") from error

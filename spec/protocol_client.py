@@ -178,7 +178,7 @@ class Completion(Windowed):
         """Return each operation that waits, or whose id is taken, when the log ends."""
         state, told = self.follower.may_be[0].state, []
         for identity, slot in self._slots.items():
-            if state["cancelled"][slot,] and state["registered"][slot,]:
+            if state["cancelled"][slot,] and state["registered"][slot,] and state["place"][slot,] != "new":
                 told.append(f"operation {identity} was cancelled, and its completion never drained")
             elif state["promised"][slot,] and state["delivered"][slot,] == 0:
                 done = "registered and never submitted" if state["place"][slot,] == "new" else (

@@ -83,10 +83,13 @@ class LoadSteps(Protocol):
         world = World.begin(tuple(plans), tuple(beyond), failing=failing)
         made, rigid, state = _begun(self._kind, world, json.dumps({name: shared[name] for name in more
                                                                    if name in shared}))
-        hidden = [name for name in made.actions if name not in recorded]
-        unseen = None if _changes_work(self._kind) else Work(made.actions, hidden, rigid).unseen
+        ours = not (_changes_work(self._kind) or _changes_ends(self._kind))
+        # Nothing comes of these, where nothing was changed: no event needs them.
+        hidden = [name for name in made.actions if name not in recorded and not (ours and name in ("die", "answer"))]
+        unseen = None if _changes_work(self._kind) else Work(made.actions, hidden, rigid, ours=ours).unseen
         visible = Visible(hidden, rigid).key if self._ours else None
-        self.follower = Follower(made, rigid, state, hidden, unseen, visible)
+        ends = frozenset(() if ours else (ENDS - {"call"}) & set(hidden))
+        self.follower = Follower(made, rigid, state, hidden, unseen, visible, ends)
 
     def seen(self, event: str, rank: int, values: Mapping[str, Any]) -> Seen:
         """Return the event; a broadcast is that of the chunk two below the collectives entered or left so far."""
@@ -319,6 +322,14 @@ def _changes_work(kind: Any) -> bool:
     return (kind.symbols(State).keys() != ours.symbols(State).keys()
             or [act.name for act in kind.actions()] != names
             or any(getattr(kind, name) is not getattr(ours, name) for name in [*names, "missing"]))
+
+
+@cache
+def _changes_ends(kind: Any) -> bool:
+    """Return whether a system changes what is asked of ranks elsewhere: then a death may let another rank go on."""
+    ours = _own(kind)
+    asked = ("outside", "collectives", "everyone", "prefix", "done", "moved", "present", "waits", "by", "all_called")
+    return any(getattr(kind, name, None) is not getattr(ours, name, None) for name in asked)
 
 
 @cache

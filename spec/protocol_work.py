@@ -20,37 +20,65 @@ class Work:
     its own rank comes to. So a rank takes them in one go, to an exchange that it has to enter now, at each chunk that
     it may have missed; ranks that have to enter for an event of another do so in the order of their numbers. And a
     rank leaves a collective no sooner than it has to, where nobody waits for what it would enter then.
+
+    What a rank has not done when it dies or gives up it never does. So just before that it may do all that it can,
+    and its peers what it needs for that. Nothing comes of a death or an answer, so that none is ever filled in; and a
+    rank gives up unseen only where it has to be out of the step.
     """
 
-    def __init__(self, actions: Any, hidden: Collection[str], rigid: Point) -> None:
-        """Take the actions, those that nobody records, and what is rigid."""
-        self._hidden, self._rigid = frozenset(hidden), rigid
+    def __init__(self, actions: Any, hidden: Collection[str], rigid: Point, *, ours: bool = True) -> None:
+        """Take the actions, those that nobody records, what is rigid, and whether all but the work is as in ours."""
+        self._hidden, self._rigid, self._ours = frozenset(hidden), rigid, ours
         self._rest = [actions[name] for name in actions if name in self._hidden - _OWN]
 
     def unseen(self, event: Seen | Condition, state: Point) -> Iterator[Steps]:
         """Return what may help an event, from a state."""
-        name, ranks = event.action if isinstance(event, Seen) else "", range(len(state["entered"]))
+        name, rank = event.action if isinstance(event, Seen) else "", event.rank
         if name == "look" and "arrive" in self._hidden:
-            chunk = state["failure"][event.rank,]
-            if self._misses(event.rank, chunk, state):
-                yield [("arrive", (event.rank, chunk))]
+            chunk = state["failure"][rank,]
+            if self._misses(rank, chunk, state):
+                yield [("arrive", (rank, chunk))]
         elif name == "enter_exchange":
             failure = event.values.get("failure") if isinstance(event, Seen) else None
-            for steps in self._way(event.rank, state, failure):
+            for steps in self._way(rank, state, failure):
                 if steps:
                     yield steps
-        elif "enter_exchange" in self._hidden:
-            waiting = [rank for rank in ranks if not state["entered"][rank,] and self._present(rank, state)]
-            if name in ("arrive", "die", "expire"):
-                waiting = [rank for rank in waiting if rank == event.rank]
-            for rank in waiting[:1]:
-                for steps in self._way(rank, state, None):
-                    yield [*steps, ("enter_exchange", (rank,))]
-        for act in self._rest if name not in ("arrive", "look") else ():
-            own = act.name.startswith("leave_") and "enter_broadcast" not in self._hidden
+        elif name != "look" and "enter_exchange" in self._hidden:
+            for enters in self._enters(name, rank, state):
+                for steps in self._way(enters, state, None):
+                    yield [*steps, ("enter_exchange", (enters,))]
+        if name not in ("arrive", "look") and not (self._ours and name == "enter_exchange"):
+            yield from self._others(name, rank, state)
+
+    def _enters(self, name: str, rank: int, state: Point) -> list[int]:
+        """Return who is the next to enter the exchange for an event of that name: its own rank before the others."""
+        outside = [each for each, count in enumerate(state["entered"].values()) if not count]
+        waiting = [each for each in outside if self._present(each, state)]
+        if rank in waiting and name in ("", "arrive", "die", "expire"):
+            return [rank]
+        # One that is gone and has not entered lets nobody leave.
+        return waiting[:1] if len(waiting) == len(outside) and name != "arrive" else []
+
+    def _others(self, name: str, rank: int, state: Point) -> Iterator[Steps]:
+        """Return the other steps that may help an event of that name."""
+        late = "enter_broadcast" not in self._hidden and name != "answer"
+        for act in self._rest:
+            own = act.name.startswith("leave_") and late
+            if self._ours and act.name == "call":
+                if name not in ("answer", "die", "expire"):
+                    continue
+                own = name != "answer"
+            elif self._ours and act.name == "expire":
+                if name or self._done(rank, state):
+                    continue
+                own = True
             for picks in self._picks(list(act.picks.values()), state):
-                if not own or picks[0] == event.rank:
+                if not own or picks[0] == rank:
                     yield [(act.name, picks)]
+
+    @staticmethod
+    def _done(rank: int, state: Point) -> bool:
+        return bool(state["left"][rank,] >= 1 and state["left"][rank,] == 1 + state["agreed"][rank,])
 
     def _picks(self, sorts: list[Any], state: Point) -> Iterator[tuple[Any, ...]]:
         ranks, chunks = range(len(state["entered"])), range(len(self._rigid["owner"]))

@@ -229,16 +229,18 @@ class Concrete:
     """A system for `ranks` ranks and integers up to `size`, computed in Python from the formulas that are proved.
 
     Functions, picks and quantifiers over integers go up to `size`, so nothing can be said of a run that goes beyond:
-    `holds`, `enabled`, `after` and `allows` raise BeyondSize when a function is asked for, or given, a value there, and
+    `holds`, `enabled`, `after` and `allows` raise BeyondSize when a function is asked for, or given, a value there,
     when an integer variable or pick is compared with more than that. A number that is only kept may be any. Below 0
     there is nothing: a variable is never negative. bounded: whether all of this is looked at; a run that a solver found
     among these very integers may leave it unlooked at, and then raises only where a function is asked for a value.
+    kept: whether also a number that is only kept is looked at where something is said of all integers, or of some.
     """
 
     system: System
     ranks: int
     size: int
     bounded: bool = True
+    kept: bool = False
 
     def __post_init__(self) -> None:
         """Find the arguments of every symbol."""
@@ -254,7 +256,19 @@ class Concrete:
 
     def interpretation(self, rigid: Point, state: Point) -> Interpretation:
         """Return what formulas are evaluated in."""
-        return {**self._domains, **rigid, **state}
+        beyond = functools.partial(self._beyond, state)
+        return {**self._domains, "#Beyond": beyond, **rigid, **state}
+
+    def _beyond(self, state: Point, variable: str) -> bool:
+        """Return True when no integer of a state lies beyond this world; raises BeyondSize, for what `variable` is."""
+        for name, symbol in self.system.symbols(State).items() if self.kept else ():
+            if symbol.result != Int or name not in state:
+                continue
+            value = state[name]
+            most = max(value.values(), default=0) if isinstance(value, dict) else value
+            if most > self.size:
+                raise BeyondSize(f"{variable} may be any integer, and {name} is {most}", self.size)
+        return True
 
     def holds(self, formula: Formula, rigid: Point, state: Point) -> bool:
         """Evaluate a formula over this system's unprimed view."""

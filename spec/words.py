@@ -28,14 +28,17 @@ class Words:
     def __init__(self, concrete: Concrete) -> None:
         """Take the world."""
         self.concrete = concrete
-        self._functions: dict[tuple[int, tuple[str, ...]], Callable[..., Any]] = {}
+        self._functions: dict[tuple[int, tuple[str, ...], bool], Callable[..., Any]] = {}
         self._kept: list[Formula] = []
 
-    def value(self, term: Formula, here: Here, constants: Sequence[Any] = (), values: Sequence[Any] = ()) -> Any:
-        """Return what a term is in a state, with these values for these constants."""
-        key = (term.get_id(), tuple(str(constant) for constant in constants))
+    def value(
+        self, term: Formula, here: Here, constants: Sequence[Any] = (), values: Sequence[Any] = (), *,
+        bounded: bool = False,
+    ) -> Any:
+        """Return what a term is in a state, with these values for these constants; bounded: as `compiled` has it."""
+        key = (term.get_id(), tuple(str(constant) for constant in constants), bounded)
         if key not in self._functions:
-            self._functions[key] = compiled(term, constants)
+            self._functions[key] = compiled(term, constants, bounded=bounded)
             self._kept.append(term)
         return self._functions[key](here, *values)
 

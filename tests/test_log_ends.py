@@ -128,6 +128,7 @@ def test_steps_may_have_any_numbers(tmp_path: Path) -> None:
     (["register 1", "submit 1", "drain 1", "register 2"], "operation 2 was registered and never submitted"),
     (["register 1", "submit 1", "cancel 1"], "operation 1 was cancelled, and its completion never drained"),
     (["register 1", "submit 1", "drain 1"], ""),
+    (["register 1", "cancel 1"], ""),
     (["register 1", "submit 1", "cancel 1", "drain 1"], ""),
     (["register 1", "submit 1", "close"], ""),
 ])

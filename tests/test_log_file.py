@@ -51,6 +51,13 @@ def test_a_last_line_that_was_cut_off_is_left_out_and_said_to_be(tmp_path: Path)
     assert "cut off" not in report.judgement(validate(written(tmp_path / "log", RIGHT), "ownership"))
 
 
+@pytest.mark.parametrize("last", [
+    b'{"rank": 0, "seq": 4, "event": "give_back"} {}', b'{"rank": 0, "seq": 4, "event": "read"}}', b"\0\0", b"give",
+])
+def test_a_last_line_that_is_more_than_cut_off_is_no_event(last: bytes, tmp_path: Path) -> None:
+    assert "log:4: no JSON" in misused(written(tmp_path / "log", RIGHT, b"\n" + last))
+
+
 def test_nothing_but_a_line_that_was_cut_off_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(GARBAGE)
     assert "there is no event in it" in misused(tmp_path / "log")

@@ -47,6 +47,7 @@ def test_lines_stand_in_the_order_of_their_numbers_whatever_threads_record(tmp_p
 @pytest.mark.parametrize("call", [
     {"step": None}, {"step": -1}, {"step": True}, {"step": 1.5}, {"what": object()}, {"what": math.nan},
     {"what": [math.inf]}, {"event": 3},
+    {"x": {1: 2, "1": 3}}, {"x": [{None: 2, "null": 3}]}, {"step": 2**53 + 1},
 ])
 def test_a_call_that_is_refused_leaves_no_trace(call: dict[str, Any], tmp_path: Path) -> None:
     values = {name: value for name, value in call.items() if name != "event"}
@@ -58,7 +59,7 @@ def test_a_call_that_is_refused_leaves_no_trace(call: dict[str, Any], tmp_path: 
     assert numbers(tmp_path / "log") == [0, 1]
 
 
-@pytest.mark.parametrize("rank", [True, None, 1.5, -1, "0"])
+@pytest.mark.parametrize("rank", [True, None, 1.5, -1, "0", 2**53 + 1])
 def test_a_rank_that_is_none_is_refused_and_no_file_is_made(rank: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"rank is .*; expected a natural number"):
         Recorder(tmp_path / "log", rank)

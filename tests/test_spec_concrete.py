@@ -53,6 +53,18 @@ class Flags(System):
     def twice(self, s: View) -> Step:
         return Step(forall(Int, lambda k: z3.Implies(within(0, k, s.n + s.n), s.f(k))))
 
+    @action()
+    def all_of_them(self, s: View) -> Step:
+        return Step(forall(Int, lambda k: s.f(k)))
+
+    @action()
+    def all_natural(self, s: View) -> Step:
+        return Step(forall(Int, lambda k: z3.Implies(k >= 0, s.f(k))))
+
+    @action()
+    def one_is_down(self, s: View) -> Step:
+        return Step(exists(Int, lambda k: z3.Not(s.f(k))))
+
     @action(k=Int)
     def look(self, s: View, k: Any) -> Step:
         return Step(k == s.n)
@@ -68,7 +80,7 @@ class Flags(System):
 
 def flags(n: int, raised: int, limit: int = 0) -> tuple[Concrete, dict[str, Any], dict[str, Any]]:
     """Return a world of the integers 0..3, its rigid symbols and a state."""
-    return Concrete(Flags(), 1, 3), {"limit": limit}, {
+    return Concrete(Flags(), 1, 3, kept=True), {"limit": limit}, {
         "n": n, "f": {(k,): k < raised for k in range(4)}, "last": {(0,): -1}}
 
 
@@ -83,6 +95,9 @@ def flags(n: int, raised: int, limit: int = 0) -> tuple[Concrete, dict[str, Any]
     ("look", 4, 4, 0, "n is 4"),
     ("all_raised", 5, 4, 0, "n is 5"),
     ("within_limit", 0, 0, 5, "limit is 5"),
+    ("all_of_them", 4, 4, 0, "k may be any integer, and n is 4"),
+    ("all_natural", 4, 4, 0, "k may be any integer, and n is 4"),
+    ("one_is_down", 4, 4, 0, "k may be any integer, and n is 4"),
 ])
 def test_a_run_that_leaves_its_integers_is_not_judged(name: str, n: int, raised: int, limit: int, said: str) -> None:
     concrete, rigid, state = flags(n, raised, limit)
@@ -96,7 +111,7 @@ def test_a_run_that_leaves_its_integers_is_not_judged(name: str, n: int, raised:
     ("go", 3, 3, True), ("skip", 9, 4, True), ("before", 4, 4, True), ("everyone", 4, 4, True),
     ("everyone", 4, 3, False), ("everyone_but", 4, 4, True), ("somebody", 3, 3, True),
     ("somebody", 3, 4, False), ("twice", 2, 4, True),
-    ("look", 3, 4, True), ("all_raised", 4, 0, True),
+    ("look", 3, 4, True), ("all_raised", 4, 0, True), ("all_natural", 3, 3, False), ("one_is_down", 3, 3, True),
 ])
 def test_a_run_that_stays_within_its_integers_is_judged(name: str, n: int, raised: int, may: bool) -> None:
     concrete, rigid, state = flags(n, raised)
@@ -143,8 +158,8 @@ def test_what_is_put_is_what_the_whole_formula_says() -> None:
     for act in system.actions():
         picks = act.constants()
         for _ in range(60):
-            state = {"one": {(k,): draw.randint(0, 3) for k in range(4)},
-                     "two": {(r, k): draw.randint(0, 3) for r in range(2) for k in range(4)}}
+            state: dict[str, Any] = {"one": {(k,): draw.randint(0, 3) for k in range(4)},
+                                     "two": {(r, k): draw.randint(0, 3) for r in range(2) for k in range(4)}}
             values = draw.choice(list(concrete.choices(act)))
             after = concrete.after(act.name, values, {}, state)
             for name, meaning in act.step(system, view, picks).changes.items():
@@ -153,3 +168,14 @@ def test_what_is_put_is_what_the_whole_formula_says() -> None:
                 here = concrete.interpretation({}, state)
                 expected = {key: whole(here, *values, *key) for key in state[name]}
                 assert after[name] == expected, (act.name, values, state)
+
+
+@pytest.mark.parametrize("by", [-3, -2, 2, 3])
+def test_integers_are_divided_as_the_solver_divides_them(by: int) -> None:
+    n = z3.Int("n")
+    terms: list[Any] = [n / by, n % by]
+    for term in terms:
+        computed = compiled(term, [n])
+        for value in range(-7, 8):
+            expected: Any = z3.simplify(z3.substitute(term, (n, z3.IntVal(value))))
+            assert computed({}, value) == int(str(expected)), (term, value)
