@@ -124,8 +124,8 @@ def test_one_order_for_what_was_not_recorded_tells_what_all_orders_do(
         if all(each["event"] == "begin" for each in lines):
             continue
         with monkeypatch.context() as every:
-            every.setattr(protocol_load, "Follower", lambda *given: Follower(
-                *given[:4], None, None, frozenset({"expire"})))
+            every.setattr(protocol_load, "Follower", lambda made, rigid, state, hidden, *_: Follower(
+                made, rigid, state, hidden, ends=frozenset({"expire"})))
             exhaustive = judged(tmp_path / "log", numbered(lines))
         found = judged(tmp_path / "log", numbered(lines))
         if exhaustive.verdict != "unclear":
