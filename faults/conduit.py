@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import trio
 
-from kvproof.faults.armed import Due
 from kvproof.faults.pump import Port, Pump
 from kvproof.faults.scanner import Scanner
+from kvproof.faults.segment import Segment
 from kvproof.faults.stock import BUFFER, Pipe, Stock
 from kvproof.models.resp import Frame, Malformed
 
@@ -25,41 +23,6 @@ SPLICED = 64 * 1024
 BATCH = 512 * 1024
 """Bytes of a payload that are waited for at once, for as long as more than twice as many are to come."""
 _MOVE = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
-
-
-@dataclass(slots=True)
-class Segment:
-    """A part of one frame: `begins` and `frame`, which ends here, say which part. Raw: the stream is not RESP any more.
-
-    told: `begins` was told of it. asked: the request that the frame is, or answers, once that is known. words:
-    those of the request so far, where requests are read with care. reason: why the stream is not RESP from here on.
-    """
-
-    data: memoryview
-    begins: bool = False
-    frame: Frame | None = None
-    raw: bool = False
-    told: bool = False
-    asked: Asked | None = None
-    words: tuple[bytes, ...] = ()
-    reason: str = ""
-
-
-@dataclass(slots=True)
-class Asked:
-    """A request whose reply is still owed, with the faults that strike it or its reply.
-
-    by_push: in RESP3 it is answered by a push, unless it fails or is queued.
-    """
-
-    command: str = ""
-    key: str = ""
-    due: Sequence[Due] = ()
-    by_push: bool = False
-
-    def struck(self, direction: str) -> list[Due]:
-        """Return the faults of one direction."""
-        return [due for due in self.due if due.fault.direction == direction]
 
 
 class SinkGone(Exception):
@@ -230,7 +193,7 @@ class Conduit:
         if left:
             self._unsent = memoryview(raw)[sent:]
             self.source.watch_read(None)
-            self.sink.watch_write(self._writable)
+            self.sink.watch_write(self._writable_again)
         else:
             self.whole = self.delivered
         return left
@@ -292,6 +255,14 @@ class Conduit:
             self._unsent = self._piece[: total - self.delivered]
         self._writable()
 
+    def _writable_again(self) -> None:
+        try:
+            self._writable()
+        except Exception as error:  # as in `_readable`
+            self.failure = error
+            self.sink.watch_write(None)
+            self._stop()
+
     def _writable(self) -> None:
         """Go on with what could not be sent before."""
         try:
@@ -304,7 +275,7 @@ class Conduit:
         except BlockingIOError:
             self._mark()
             self.source.watch_read(None)
-            self.sink.watch_write(self._writable)
+            self.sink.watch_write(self._writable_again)
             return
         except OSError as error:
             self._unsent = None

@@ -10,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kvproof.faults import commands
-from kvproof.faults.conduit import Asked, Segment
 from kvproof.faults.fault import kind_of
 from kvproof.faults.flow import Flow
 from kvproof.faults.pump import Port
 from kvproof.faults.scanner import NULL, Scanner
+from kvproof.faults.segment import Asked, Segment
 from kvproof.faults.wire import HEAD
 from kvproof.models.resp import Frame
 

@@ -7,9 +7,10 @@ from collections.abc import AsyncGenerator, Callable
 
 import trio
 
-from kvproof.faults.conduit import Conduit, Segment, SinkGone
+from kvproof.faults.conduit import Conduit, SinkGone
 from kvproof.faults.pump import TURN, Port, Pump
 from kvproof.faults.scanner import Scanner
+from kvproof.faults.segment import Segment
 from kvproof.faults.stock import Stock
 from kvproof.models.resp import Frame
 

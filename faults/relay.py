@@ -14,12 +14,13 @@ import trio
 
 from kvproof.faults import commands
 from kvproof.faults.armed import Armed, Due
-from kvproof.faults.conduit import Asked, Segment, SinkGone, plain
+from kvproof.faults.conduit import SinkGone, plain
 from kvproof.faults.directions import Replies, Requests
 from kvproof.faults.fault import ACCEPT, Until
 from kvproof.faults.flow import Flow
 from kvproof.faults.pieces import Pieces
 from kvproof.faults.pump import Port, Pump
+from kvproof.faults.segment import Asked, Segment
 from kvproof.faults.stock import Stock
 from kvproof.faults.unread import DEADLINE, read_by_peer
 from kvproof.faults.wire import HEAD, Direction, WireLog
