@@ -80,7 +80,8 @@ class Place:
 
     rank, world_size: this worker among its peers. replicated: MLA, only worker 0 stores. chunk_bytes: bytes in a
     full chunk. connections: how many connections to hold, where a connector lets one choose. timeout: seconds that
-    a call may take by the connector's own configuration. device: "cpu" or "cuda", where buffers live.
+    a call may take by the connector's own configuration. device: "cpu" or "cuda", where buffers live. salt: the
+    tenant's, adapter: the LoRA adapter's; only adapters with the capability of that name have to look at them.
     """
 
     endpoint: Endpoint
@@ -93,6 +94,8 @@ class Place:
     connections: int = 1
     timeout: float = 1.0
     device: str = "cpu"
+    salt: str = ""
+    adapter: str = ""
 
     def key(self, chunk: str) -> ChunkKey:
         """Return the key that this worker would use for a chunk of its own; `chunk` is a hexadecimal hash."""
@@ -101,6 +104,14 @@ class Place:
 
 Buffer = Any
 """Host memory (a writable ``memoryview`` of format "B") on "cpu", a flat uint8 ``torch.Tensor`` on "cuda"."""
+
+
+CAPABILITIES = {
+    "integrity": "a value with bits that nobody wrote is no hit",
+    "salt": "chunks of two salts (`Place.salt`) are never taken for each other",
+    "adapter": "chunks of two LoRA adapters (`Place.adapter`) are never taken for each other",
+}
+"""What a connector may promise, and what that means."""
 
 
 class Adapter:
@@ -118,7 +129,7 @@ class Adapter:
     reads: ClassVar[tuple[Read, ...]]
     """Every way to read that is to be tested."""
     capabilities: ClassVar[frozenset[str]] = frozenset()
-    """What the connector promises beyond reading and writing, from: "integrity"."""
+    """What the connector promises beyond reading and writing, from `CAPABILITIES`."""
     truth: ClassVar[Literal["resp", "directory", "none"]] = "resp"
     """The second channel through which the truth is set and read."""
     payload: ClassVar[PayloadRange] = PayloadRange()
@@ -126,6 +137,10 @@ class Adapter:
     """Where the connector's own copy path can begin and end: "cpu", "cuda"."""
     abandons: ClassVar[Literal["cancel", "timeout", "never"]] = "never"
     """How a read that takes too long is given up: the caller cancels it, its own timeout ends it, or nothing does."""
+    deadline: ClassVar[float | None] = None
+    """Seconds in which every call ends, whatever happens; None: `Place.timeout`, which the connector is told."""
+    recovery: ClassVar[float] = 2.0
+    """Seconds within which the same connector works again once a fault is gone."""
     preload: ClassVar[tuple[str, ...]] = ()
     """Modules worth importing once, in the fork server, so that a new runner opens the connector at once."""
     masks: ClassVar[str] = ""

@@ -43,6 +43,8 @@ def describe(session: Session) -> dict[str, Any]:
         "devices": list(adapter.devices),
         "abandons": adapter.abandons,
         "masks": adapter.masks,
+        "deadline": adapter.deadline,
+        "recovery": adapter.recovery,
     }
 
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvproof.connectors.adapter import Adapter, PayloadRange, Read
+from kvproof.connectors.adapter import CAPABILITIES, Adapter, PayloadRange, Read
 from kvproof.faults.spawner import PR_SET_CHILD_SUBREAPER, prctl
 from kvproof.runner import messages
 
@@ -101,6 +101,13 @@ def _check(adapter: type[Adapter]) -> None:
     devices = adapter.devices
     fits = isinstance(devices, tuple) and bool(devices) and set(devices) <= {"cpu", "cuda"}
     require("devices", fits, 'a tuple of "cpu" and "cuda"')
+    promised = adapter.capabilities
+    fits = isinstance(promised, frozenset) and promised <= set(CAPABILITIES)
+    require("capabilities", fits, f"a frozenset of {', '.join(sorted(CAPABILITIES))}")
+    for attribute in ("deadline", "recovery"):
+        value = getattr(adapter, attribute)
+        fits = isinstance(value, (int, float)) and value > 0
+        require(attribute, fits or (attribute == "deadline" and value is None), "seconds, more than 0")
     require("payload", isinstance(adapter.payload, PayloadRange), "a PayloadRange(...)")
     for method in ("put", "read", "close", *(["cancel_read"] if adapter.abandons == "cancel" else [])):
         require(method, getattr(adapter, method) is not getattr(Adapter, method), "a method of its own")
