@@ -20,8 +20,9 @@ from kvproof.faults import supervisor
 from kvproof.faults.raw_resp import ReplyError
 from kvproof.faults.servers import Server, open_server
 from kvproof.replays import REPLAYS
-from kvproof.replays.stage import Case, NotOpened, Replay, Unsupported, stage_for
+from kvproof.replays.stage import Case, Replay, stage_for
 from kvproof.results import INCONCLUSIVE, INTERRUPTED, ReplayRow, Where
+from kvproof.rig import NotOpened, Unsupported
 from kvproof.runner.forks import Forks
 from kvproof.runner.host import ImportCrashed, ImportHung
 

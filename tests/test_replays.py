@@ -16,7 +16,8 @@ from kvproof.connectors.adapter import Adapter, Hit, Miss, Outcome, Place, Read
 from kvproof.connectors.reference import Reference
 from kvproof.faults.gates import Gap, Line
 from kvproof.replay import self_test, summary
-from kvproof.replays.stage import Case, blocked_at
+from kvproof.replays.stage import Case
+from kvproof.rig import blocked_at
 from tests.waiting import all_gone, running, until
 
 KVPROOF = [sys.executable, "-m", "kvproof.cli"]

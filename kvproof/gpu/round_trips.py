@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from kvproof.connectors import Connector
 from kvproof.errors import KvproofError
 from kvproof.faults.servers import Server
-from kvproof.replays.stage import NotOpened, Replay, Stage, Unsupported, stage_for
+from kvproof.replays.stage import Replay, Stage, stage_for
 from kvproof.results import CellRow, Where
+from kvproof.rig import NotOpened, Unsupported
 from kvproof.runner import verdict_of
 from kvproof.runner.forks import Forks
 

@@ -10,7 +10,8 @@ from typing import Any
 from kvproof.connectors.adapter import Place, Read
 from kvproof.errors import DeadlineExceeded
 from kvproof.faults.families.hold import Hold
-from kvproof.replays.stage import Case, Found, NotOpened, Replay, Rig, Stage, Unsupported
+from kvproof.replays.stage import Case, Replay, Stage
+from kvproof.rig import Found, NotOpened, Rig, Unsupported
 from kvproof.runner import calls
 from kvproof.runner.child import Session
 

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from kvproof.faults.gates import PlaceGone, pause_before
-from kvproof.replays.stage import Case, NotOpened, Replay, Stage, Unsupported, blocked_at, briefly, trouble
+from kvproof.replays.stage import Case, Replay, Stage
+from kvproof.rig import NotOpened, Unsupported, blocked_at, briefly, trouble
 from kvproof.runner import Answer, Hung, Returned, buffers, calls
 from kvproof.runner.child import Session
 

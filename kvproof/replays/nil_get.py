@@ -8,7 +8,8 @@ from typing import Any
 
 from kvproof.connectors.adapter import Read
 from kvproof.faults.wire import WireEvent
-from kvproof.replays.stage import Case, Found, Replay, Rig, Stage
+from kvproof.replays.stage import Case, Replay, Stage
+from kvproof.rig import Found, Rig
 
 SIZES = (16, 128, 4096, 12_390_400)
 """Expected sizes of 2, 3, 4 and 8 digits, in bytes; the last is one chunk of the source: 256 tokens of 48.4 KB."""

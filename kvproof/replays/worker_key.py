@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 from kvproof.connectors.adapter import Place, Read
-from kvproof.replays.stage import WRITES, Case, NotOpened, Replay, Stage
+from kvproof.replays.stage import Case, Replay, Stage
+from kvproof.rig import WRITES, NotOpened
 
 WORLD_SIZES = (2, 4)
 _CHUNK = "cc33"
