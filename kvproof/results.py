@@ -98,7 +98,8 @@ class CellRow:
     """One rule under one fault by one read, for one connector.
 
     verdict: pass, fail, hang, crash, leak, not-felt, unsupported or error. fault: "none" without one. witness: the
-    path of the evidence, if there is a file.
+    path of the evidence, if there is a file. masked: the connector's known bug that was kept from striking meanwhile.
+    rate: where tries ended differently, the share of those that ended so. evidence: schedule, steps, wire, stack.
     """
 
     connector: str
@@ -112,6 +113,14 @@ class CellRow:
     explain: str
     known: bool = False
     witness: str | None = None
+    masked: str = ""
+    rate: float | None = None
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """Its name within its connector, such as "no-stale-hit[truncate@GET-get]"."""
+        return f"{self.rule}[{self.fault}-{self.read}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,9 +159,11 @@ class Rig:
         """Read one chunk and say how that ended, whatever it was."""
         return self.ask(chunk, "kvproof.runner.calls:read", read=read, chunks=[chunk], known=known)
 
-    def batch(self, read: str, chunks: Sequence[str], known: Sequence[tuple[str, int]]) -> list[Found]:
-        """Read several chunks in one call and say how each ended."""
-        return self._ask(chunks, "kvproof.runner.calls:read", read=read, chunks=chunks, known=known)
+    def batch(
+        self, read: str, chunks: Sequence[str], known: Sequence[tuple[str, int]], begins: str = ""
+    ) -> list[Found]:
+        """Read several chunks in one call and say how each ended; begins: what every payload begins with."""
+        return self._ask(chunks, "kvproof.runner.calls:read", read=read, chunks=chunks, known=known, begins=begins)
 
     def ask(self, chunk: str, function: str, **arguments: Any) -> Found:
         """Make a call that examines one chunk, and say how that ended."""

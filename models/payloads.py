@@ -25,15 +25,15 @@ def tag(key: str, version: int) -> int:
 
 
 @lru_cache(maxsize=8)
-def encode(key: str, version: int, size: int) -> bytes:
-    """Return the payload of `size` bytes for this key and version."""
+def encode(key: str, version: int, size: int, begins: bytes = b"") -> bytes:
+    """Return the payload of `size` bytes for this key and version; its first bytes are `begins` instead."""
     cells = -(-size // CELL)
     words = array("Q", bytes(cells * CELL))
     words[0::2] = array("Q", [tag(key, version)]) * cells
     words[1::2] = array("Q", range(cells))
     if sys.byteorder == "big":
         words.byteswap()
-    return words.tobytes()[:size]
+    return (begins + words.tobytes()[len(begins):])[:size]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,10 @@ class Content:
     first_wrong: int | None = None
 
 
-def identify(data: bytes | bytearray | memoryview, known: Iterable[tuple[str, int]]) -> Content:
-    """Say what `data` holds, given the keys and versions that exist.
+def identify(
+    data: bytes | bytearray | memoryview, known: Iterable[tuple[str, int]], begins: bytes = b""
+) -> Content:
+    """Say what `data` holds, given the keys and versions that exist, and what their payloads begin with.
 
     Returns ``Content("poison", True)`` for an untouched buffer, ``Content("KEY version V", True)`` for exactly that
     payload, and otherwise the owner of the first byte that differs, with its offset in bytes.
@@ -58,17 +60,15 @@ def identify(data: bytes | bytearray | memoryview, known: Iterable[tuple[str, in
         return Content("poison", exact=True)
     candidates = list(known)
     for key, version in candidates:
-        if view == encode(key, version, size):
+        if view == encode(key, version, size, begins):
             return Content(f"{key} version {version}", exact=True)
-    first = _first_difference(view, candidates, poison)
+    first = _first_difference(view, [encode(key, version, size, begins) for key, version in candidates], poison)
     return Content(_owner(view, first, candidates), exact=False, first_wrong=first)
 
 
-def _first_difference(view: memoryview, candidates: list[tuple[str, int]], poison: bytes) -> int:
+def _first_difference(view: memoryview, candidates: list[bytes], poison: bytes) -> int:
     """Return the offset up to which `view` follows the candidate that it follows longest."""
-    size = len(view)
-    return max(_common_prefix(view, memoryview(other)) for other in (
-        *(encode(key, version, size) for key, version in candidates), poison))
+    return max(_common_prefix(view, memoryview(other)) for other in (*candidates, poison))
 
 
 def _common_prefix(left: memoryview, right: memoryview) -> int:

@@ -30,3 +30,9 @@ FAMILIES: dict[str, type[Fault]] = {
         Bandwidth, Blank, Close, Coalesce, Delay, Drip, Duplicate, Empty, Error, Flip, HalfOpen, Hold, Huge, Insert,
         Nil, Refuse, Reset, Silence, Split, Truncate, UnknownType, WrongLength, WrongType)}
 """Every family by the word that names it in a schedule."""
+
+__all__ = [
+    "FAMILIES", "Bandwidth", "Blank", "Close", "Coalesce", "Delay", "Drip", "Duplicate", "Empty", "Error", "Fault",
+    "Flip", "HalfOpen", "Hold", "Huge", "Insert", "Nil", "Refuse", "Reset", "Silence", "Split", "Truncate",
+    "UnknownType", "WrongLength", "WrongType",
+]

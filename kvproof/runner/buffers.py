@@ -24,11 +24,11 @@ def filled(data: bytes, device: str) -> Buffer:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device)
 
 
-def content(buffer: Buffer, known: Iterable[tuple[str, int]]) -> payloads.Content:
-    """Say what `buffer` holds, given the (chunk, version) pairs that exist."""
+def content(buffer: Buffer, known: Iterable[tuple[str, int]], begins: bytes = b"") -> payloads.Content:
+    """Say what `buffer` holds, given the (chunk, version) pairs that exist, and what their payloads begin with."""
     if isinstance(buffer, memoryview):
-        return payloads.identify(buffer, known)
-    return payloads.identify(memoryview(buffer.cpu().numpy()), known)
+        return payloads.identify(buffer, known, begins)
+    return payloads.identify(memoryview(buffer.cpu().numpy()), known, begins)
 
 
 def cuda() -> str:

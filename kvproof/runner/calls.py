@@ -61,25 +61,23 @@ def open(session: Session, place: dict[str, Any], masked: bool = False) -> None:
         session.mask.enter_context(session.adapter.masked())
 
 
-def put(session: Session, chunks: Sequence[tuple[str, int]]) -> list[str]:
-    """Store each (chunk, version) with its coded payload; return one outcome a chunk, in words."""
+def put(session: Session, chunks: Sequence[tuple[str, int]], begins: str = "") -> list[str]:
+    """Store each (chunk, version) with its coded payload; return one outcome a chunk, in words.
+
+    begins: what each payload begins with in place of its own first bytes, one Latin-1 character a byte.
+    """
     connector = session.connector
-    place = connector.place
-    items = [
-        (place.key(chunk), buffers.filled(payloads.encode(chunk, version, place.chunk_bytes), place.device))
-        for chunk, version in chunks
-    ]
-    outcomes = connector.put(items)
-    checked(outcomes, len(items), "put")
+    outcomes = connector.put([payload_item(connector, chunk, version, begins) for chunk, version in chunks])
+    checked(outcomes, len(chunks), "put")
     return [words(outcome) for outcome in outcomes]
 
 
 def read(
-    session: Session, read: str, chunks: Sequence[str], known: Sequence[tuple[str, int]] = ()
+    session: Session, read: str, chunks: Sequence[str], known: Sequence[tuple[str, int]] = (), begins: str = ""
 ) -> list[dict[str, Any]]:
     """Read each chunk into a poisoned buffer; return for each what the connector said and what the buffer holds.
 
-    `known` are the (chunk, version) pairs that exist, for naming what was found.
+    `known` are the (chunk, version) pairs that exist, for naming what was found; begins: as in `put`.
     """
     connector = session.connector
     how = read_named(connector, read)
@@ -89,7 +87,8 @@ def read(
     seconds = time.monotonic() - begun
     checked(outcomes, len(items), f"read by {read}")
     return [
-        examined(outcome, buffer, known, seconds) for outcome, (_, buffer) in zip(outcomes, items, strict=True)
+        examined(outcome, buffer, known, seconds, begins)
+        for outcome, (_, buffer) in zip(outcomes, items, strict=True)
     ]
 
 
@@ -120,9 +119,18 @@ def poisoned_items(connector: Adapter, how: Read, chunks: Sequence[str]) -> list
     return [(place.key(chunk), buffers.poisoned(size, place.device)) for chunk in chunks]
 
 
-def examined(outcome: Outcome, buffer: Any, known: Sequence[tuple[str, int]], seconds: float) -> dict[str, Any]:
+def payload_item(connector: Adapter, chunk: str, version: int, begins: str = "") -> tuple[Any, Any]:
+    """Return (key, buffer with the coded payload) for a chunk to be stored."""
+    place = connector.place
+    data = payloads.encode(chunk, version, place.chunk_bytes, begins.encode("latin-1"))
+    return place.key(chunk), buffers.filled(data, place.device)
+
+
+def examined(
+    outcome: Outcome, buffer: Any, known: Sequence[tuple[str, int]], seconds: float, begins: str = ""
+) -> dict[str, Any]:
     """Return an outcome, what its buffer holds and how long the call took, as data."""
-    found = buffers.content(buffer, [(chunk, version) for chunk, version in known])
+    found = buffers.content(buffer, [(chunk, version) for chunk, version in known], begins.encode("latin-1"))
     return {
         "outcome": words(outcome),
         "holds": found.whose,

@@ -1,0 +1,270 @@
+"""The contract on connectors: every rule, read and disturbance, many cells at once, one row of results for each."""
+
+from __future__ import annotations
+
+import fnmatch
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from kvproof.connectors import Connector
+from kvproof.connectors.adapter import Read
+from kvproof.errors import KvproofError, UsageError
+from kvproof.faults.schedule import to_json
+from kvproof.faults.servers import Server, open_server
+from kvproof.results import INTERRUPTED, CellRow, Where
+from kvproof.rig import Ground, NotOpened, Unsupported, described
+from kvproof.rules import RULES
+from kvproof.rules.cell import TIMEOUT, Cell
+from kvproof.rules.plan import VICTIMS, Plan, Recording, Shape, asked_for
+from kvproof.rules.rule import PUT, Broken, Case, NotFelt, Rule
+from kvproof.runner.forks import Forks
+from kvproof.runner.host import ImportCrashed, ImportHung
+
+AT_ONCE = 12
+"""Cells at once: those that hang only wait."""
+
+Progress = Callable[[CellRow], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be tried: globs over the ids of rules, faults and reads; nothing means all.
+
+    limit: seconds that a declared deadline may have. again: how often a finding that nobody expected is tried again.
+    """
+
+    rules: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    limit: float = 5.0
+    again: int = 2
+
+    def takes(self, rule: str, case: Case) -> bool:
+        """Whether this cell is asked for."""
+        def among(name: str, patterns: tuple[str, ...]) -> bool:
+            return not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+        fault = case.fault
+        return among(rule, self.rules) and among(case.read.name, self.reads) and (
+            among(fault, self.faults) or among(fault.partition("@")[0], self.faults)
+            or among(fault.partition(":")[0], self.faults))
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One cell that is to be tried."""
+
+    rule: Rule
+    case: Case
+
+    @property
+    def id(self) -> str:
+        """Its name, such as "no-stale-hit[truncate@GET-get]"."""
+        return f"{self.rule.id}[{self.case.fault}-{self.case.read.name}]"
+
+
+@contextmanager
+def grounds(server: str | None, device: str) -> Iterator[Callable[[Connector, threading.Event], Ground]]:
+    """Open the server and the fork servers of a run; yield what makes a connector's ground on them."""
+    with ExitStack() as stack:
+        opened = stack.enter_context(open_server(server))
+        stack.callback(_forget, opened)
+        forks = stack.enter_context(Forks(device))
+
+        def ground(connector: Connector, stopped: threading.Event) -> Ground:
+            return Ground(connector, described(connector, forks, device), opened, forks, device, stopped)
+
+        yield ground
+
+
+def _forget(server: Server) -> None:
+    """Delete the run's keys from a server that is the user's own."""
+    if server.prefix:
+        with server.connect() as raw:
+            raw.delete_prefix(server.prefix)
+
+
+def plan(ground: Ground, pool: ThreadPoolExecutor, asked: Asked) -> list[Planned]:
+    """Make each read without a disturbance, and return the cells that are to be tried.
+
+    Raises NotOpened where a read does not work without any disturbance.
+    """
+    shapes: list[tuple[Read, Shape]] = [(read, shape) for read in ground.described.reads
+                                        for shape in ("present", "absent")]
+    shapes += [(PUT, "put"), (PUT, "overwrite")]
+    recordings: dict[tuple[str, Shape], Recording] = {}
+    if ground.described.truth == "resp":
+        begun = {(read.name, shape): pool.submit(_record, ground, read, shape) for read, shape in shapes}
+        recordings = {name: future.result() for name, future in begun.items()}
+    made = Plan(ground.described, TIMEOUT, recordings, ground.server.kind)
+    return [Planned(rule, case) for rule in RULES.values() for case in rule.cases(made) if asked.takes(rule.id, case)]
+
+
+def _record(ground: Ground, read: Read, shape: Shape) -> Recording:
+    with ExitStack() as stack:
+        cell = _cell(ground, "plan", Case(f"none:{shape}", read, given={"shape": shape}), stack)
+        rig = cell.prepare()
+        if shape == "overwrite":
+            cell.put(rig, (VICTIMS[0], 1))
+        begin = len(rig.proxy.log())
+        if read == PUT:
+            cell.put(rig, (VICTIMS[0], 2))
+        else:
+            _asked_once(cell, rig, asked_for(read))
+        return Recording(tuple(rig.proxy.log()), begin)
+
+
+def _asked_once(cell: Cell, rig: Any, chunks: Sequence[str]) -> None:
+    try:
+        cell.ask(rig, chunks)
+    except Broken as error:
+        # It is a finding, of the cell that has no disturbance either; here only what passed is of interest.
+        cell.steps.append(error.explain)
+
+
+def _cell(ground: Ground, rule: str, case: Case, stack: ExitStack, limit: float = 5.0) -> Cell:
+    if ground.described.truth == "directory":
+        directory = stack.enter_context(TemporaryDirectory(prefix="kvproof-"))
+        case = replace(case, place={**case.place, "directory": directory})
+    return Cell(ground, rule, case, stack, limit)
+
+
+@dataclass
+class _Tried:
+    """How one try of a cell ended."""
+
+    verdict: str
+    explain: str
+    seconds: float
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+def attempt(ground: Ground, planned: Planned, asked: Asked = Asked()) -> CellRow:
+    """Try a cell, again where it fails and nobody expects it to, and return its row."""
+    first = _once(ground, planned, asked)
+    tries = [first]
+    if first.verdict in ("fail", "hang", "crash", "leak", "error", "not-felt"):
+        tries += [_once(ground, planned, asked) for _ in range(asked.again) if not ground.stopped.is_set()]
+    bad = [one for one in tries if one.verdict not in ("pass", "unsupported")]
+    told = bad[0] if bad else first
+    row = CellRow(
+        ground.connector.name, ground.version, Where(1, ground.device, ground.server.description), planned.rule.id,
+        planned.case.fault, planned.case.read.name, told.verdict, round(sum(one.seconds for one in tries), 3),
+        told.explain, masked=ground.masked, evidence=told.evidence if told.verdict != "pass" else {})
+    if len({one.verdict for one in tries}) > 1:
+        row.rate = round(sum(one.verdict == told.verdict for one in tries) / len(tries), 3)
+    return row
+
+
+def _once(ground: Ground, planned: Planned, asked: Asked) -> _Tried:
+    begun = time.monotonic()
+    if ground.stopped.is_set():
+        return _Tried("error", INTERRUPTED, 0.0)
+    verdict, explain = "pass", ""
+    with ExitStack() as stack:
+        cell = _cell(ground, planned.rule.id, planned.case, stack, asked.limit)
+        try:
+            planned.rule.check(cell)
+        except Broken as error:
+            verdict, explain = error.verdict, error.explain
+        except NotFelt as error:
+            verdict, explain = "not-felt", str(error)
+        except Unsupported as error:
+            verdict, explain = "unsupported", str(error)
+        except NotOpened as error:
+            verdict, explain = "error", str(error)
+        except (ImportHung, ImportCrashed) as error:
+            verdict, explain = "error", f"{error}; {error.stacks}"
+        except Exception as error:
+            verdict, explain = "error", said(error)
+        evidence = _evidence(cell) if verdict != "pass" else {}
+    if ground.stopped.is_set() and verdict != "pass":
+        verdict, explain = "error", INTERRUPTED
+    return _Tried(verdict, explain, time.monotonic() - begun, evidence)
+
+
+def said(error: Exception) -> str:
+    """Return an error in words: ours as they are, anything else with its type and place, since it is our mistake."""
+    if isinstance(error, KvproofError):
+        return str(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({place.name} in {Path(place.filename).name}:{place.lineno})"
+
+
+def _evidence(cell: Cell) -> dict[str, Any]:
+    """Return what was done, what passed on the wire, where it was stuck, and the schedule."""
+    wire: list[str] = []
+    output = ""
+    for rig in cell.rigs:
+        try:
+            wire += [str(event) for event in rig.proxy.log()[-60:]]
+        except KvproofError as error:
+            wire.append(str(error))
+        output += rig.runner.output.text[-1000:]
+    return {"schedule": to_json(cell.case.schedule), "steps": cell.steps, "wire": wire, **cell.trouble,
+            **({"output": output} if output else {})}
+
+
+def run(
+    chosen: Sequence[Connector],
+    asked: Asked = Asked(),
+    *,
+    server: str | None = None,
+    device: str = "cpu",
+    progress: Progress = lambda row: None,
+    planned: Callable[[int], None] = lambda count: None,
+    stopped: threading.Event | None = None,
+) -> list[CellRow]:
+    """Try every cell that is asked for on every connector; return the rows in the order of the plan.
+
+    progress is called with each row as soon as it is there, from the calling thread, and planned with the number of
+    cells of each connector once it is known. Raises UsageError when the adapter itself is wrong, or when nothing was
+    asked for that there is.
+    """
+    stop = stopped or threading.Event()
+    rows: list[CellRow] = []
+    with grounds(server, device) as make, ThreadPoolExecutor(AT_ONCE, "cell") as pool:
+        try:
+            for connector in chosen:
+                rows += _connector(make, connector, asked, pool, stop, progress, planned)
+        except KeyboardInterrupt:
+            stop.set()
+            raise
+    if not rows:
+        raise UsageError("nothing is selected: no cell has such a rule, fault and read; --list shows those there are")
+    return rows
+
+
+def _connector(
+    make: Callable[[Connector, threading.Event], Ground], connector: Connector, asked: Asked, pool: ThreadPoolExecutor,
+    stop: threading.Event, progress: Progress, planned: Callable[[int], None],
+) -> list[CellRow]:
+    where = Where(1, "cpu", "")
+    try:
+        ground = make(connector, stop)
+        cells = plan(ground, pool, asked)
+    except (NotOpened, Unsupported, ImportHung, ImportCrashed) as error:
+        verdict = "unsupported" if isinstance(error, Unsupported) else "error"
+        return [CellRow(connector.name, connector.version, where, "*", "*", "*", verdict, 0.0, str(error))]
+    planned(len(cells))
+    futures = [pool.submit(attempt, ground, cell, asked) for cell in cells]
+    waiting: set[Future[CellRow]] = set(futures)
+    while waiting:
+        ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+        for future in ended:
+            progress(future.result())
+    return [future.result() for future in futures]
+
+
+def unknown(patterns: Iterable[str]) -> list[str]:
+    """Return those patterns that fit no rule."""
+    return [pattern for pattern in patterns if not fnmatch.filter(RULES, pattern)]
+
+

@@ -1,0 +1,163 @@
+"""What rules do inside a runner, with its connector: calls from several threads, at once, or while it is closed."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
+from typing import Any
+
+from kvproof.runner import buffers, calls
+from kvproof.runner.child import Session
+
+_SETTLE = 0.02
+
+_kept: list[tuple[Any, bytes]] = []
+
+
+def keep(session: Session, read: str, chunks: Sequence[str], known: Sequence[tuple[str, int]], cancel: bool = False
+         ) -> list[dict[str, Any]]:
+    """Read, or begin to and cancel once the host says so; keep the buffers, and what they held when it returned."""
+    connector = session.connector
+    how = calls.read_named(connector, read)
+    items = calls.poisoned_items(connector, how, chunks)
+    begun = time.monotonic()
+    if cancel:
+        ended = connector.cancel_read(how, items, lambda: session.told("cancel"))
+        outcomes = [calls.cancelled([each]) for each in ended] if isinstance(ended, list) else [
+            calls.cancelled(ended)] * len(items)
+    else:
+        outcomes = connector.read(how, items)
+    seconds = time.monotonic() - begun
+    calls.checked(outcomes, len(items), f"read by {read}")
+    _kept[:] = [(buffer, _bytes(buffer)) for _, buffer in items]
+    return [calls.examined(outcome, buffer, known, seconds)
+            for outcome, (_, buffer) in zip(outcomes, items, strict=True)]
+
+
+def kept(session: Session, known: Sequence[tuple[str, int]]) -> list[str]:
+    """Return for each kept buffer "" if it is as it was when its call returned, else what it holds now."""
+    return ["" if _bytes(buffer) == before else buffers.content(buffer, known).whose for buffer, before in _kept]
+
+
+def _bytes(buffer: Any) -> bytes:
+    return bytes(buffer) if isinstance(buffer, memoryview) else bytes(buffer.cpu().numpy())
+
+
+def from_threads(session: Session, reads: Sequence[str], chunks: Sequence[str], known: Sequence[tuple[str, int]],
+                 threads: int, times: int) -> list[dict[str, Any]]:
+    """Make the same reads from several threads at once, each in an order of its own; return each result."""
+    found: list[dict[str, Any]] = []
+    barrier = threading.Barrier(threads)
+
+    def work(number: int) -> None:
+        barrier.wait(5)
+        for turn in range(times):
+            chunk = chunks[(number + turn) % len(chunks)]
+            name = reads[turn % len(reads)]
+            [result] = calls.read(session, name, [chunk], known)
+            found.append({"thread": number, "read": name, "chunk": chunk, **result})
+
+    with ThreadPoolExecutor(threads) as pool:
+        for future in [pool.submit(work, number) for number in range(threads)]:
+            future.result()
+    return found
+
+
+def close_during(session: Session, read: str, chunks: Sequence[str], known: Sequence[tuple[str, int]], within: float
+                 ) -> dict[str, Any]:
+    """Begin a read, close the connector once the host says so, and tell how both ended within so many seconds."""
+    connector = session.connector
+    with ThreadPoolExecutor(2) as pool:
+        reading = pool.submit(calls.read, session, read, chunks, known)
+        session.told("close")
+        closing = pool.submit(connector.close)
+        begun = time.monotonic()
+        both: list[Future[Any]] = [reading, closing]
+        wait(both, within)
+        told: dict[str, Any] = {"seconds": round(time.monotonic() - begun, 3)}
+        for name, future in (("read", reading), ("close", closing)):
+            told[name] = _ended(future) if future.done() else "not back"
+        session.note(**told)
+        if not (reading.done() and closing.done()):
+            # Whoever waits for this one waits for ever, as the connector's user would.
+            wait(both)
+    return told
+
+
+def _ended(future: Future[Any]) -> str:
+    error = future.exception()
+    if error is not None:
+        return f"raised {type(error).__name__}: {error}"
+    return "returned" if future.result() is None else str(future.result()[0]["outcome"])
+
+
+def cycles(session: Session, place: dict[str, Any], count: int, read: str, chunk: str) -> list[dict[str, int]]:
+    """Open, store, read and close so often; return after each cycle the threads and descriptors of this process."""
+    seen: list[dict[str, int]] = []
+    for number in range(count):
+        calls.open(session, place)
+        try:
+            calls.put(session, [(chunk, number + 1)])
+            calls.read(session, read, [chunk], [(chunk, number + 1)])
+        finally:
+            calls.close(session)
+        gc.collect()
+        _settle(seen[-1] if seen else None)
+        seen.append(_footprint())
+        session.note(cycle=number)
+    return seen
+
+
+def _settle(before: dict[str, int] | None) -> None:
+    """Give what ends by itself a second to end: back to what it was before the cycle."""
+    until = time.monotonic() + 1.0
+    while before is not None and time.monotonic() < until:
+        now = _footprint()
+        if all(now[name] <= before[name] for name in now):
+            return
+        threading.Event().wait(_SETTLE)
+
+
+def _footprint() -> dict[str, int]:
+    return {"threads": len(os.listdir("/proc/self/task")), "descriptors": len(os.listdir("/proc/self/fd"))}
+
+
+def overwrite(session: Session, read: str, chunk: str, versions: int, readers: int) -> list[dict[str, Any]]:
+    """Overwrite a chunk again and again in one thread and read it in others; return every call with its times."""
+    history: list[dict[str, Any]] = []
+    known = [(chunk, version) for version in range(1, versions + 1)]
+    over = threading.Event()
+
+    def write() -> None:
+        try:
+            for version in range(2, versions + 1):
+                _timed(history, "put", partial(_put, session, chunk, version), version)
+        finally:
+            over.set()
+
+    def look() -> None:
+        while not over.is_set():
+            _timed(history, "read", lambda: calls.read(session, read, [chunk], known)[0])
+
+    with ThreadPoolExecutor(readers + 1) as pool:
+        for future in [pool.submit(look) for _ in range(readers)] + [pool.submit(write)]:
+            future.result()
+    return sorted(history, key=lambda call: float(call["began"]))
+
+
+def _put(session: Session, chunk: str, version: int) -> str:
+    return calls.put(session, [(chunk, version)])[0]
+
+
+def _timed(history: list[dict[str, Any]], what: str, call: Callable[[], Any], version: int = 0) -> None:
+    began = time.monotonic()
+    said = call()
+    entry = {"what": what, "version": version, "began": began, "ended": time.monotonic()}
+    history.append({**entry, **(said if isinstance(said, dict) else {"outcome": said})})
+
+

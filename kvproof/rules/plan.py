@@ -1,0 +1,177 @@
+"""Planning: each read is first made without a disturbance, and disturbances are planned at what passed then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from glob import escape
+from typing import Any, Literal
+
+from kvproof.connectors.adapter import Read
+from kvproof.faults.fault import KINDS
+from kvproof.faults.wire import WireEvent
+from kvproof.rig import WRITES, Described
+from kvproof.rules.menu import MENU, Disturbance, Group, Spot
+from kvproof.rules.rule import PUT, Case
+
+Shape = Literal["present", "absent", "put", "overwrite"]
+"""What a disturbed call is about: chunks that are stored, that nobody stored, or the storing of one, first or again."""
+
+VICTIMS = ("a0c1", "a1c2", "a2c3")
+"""The chunks that a disturbed call asks for: the first by a read of one, all by a batch."""
+OTHERS = ("b0d1", "b1d2")
+"""Chunks that are stored and asked for before and after, undisturbed."""
+CHUNK_BYTES = 4096
+"""The size of a chunk, where a rule does not say otherwise."""
+
+
+def asked_for(read: Read) -> tuple[str, ...]:
+    """Return the chunks that a disturbed call asks for."""
+    return VICTIMS if read.batch else VICTIMS[:1]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What passed, without any disturbance, up to the end of a call; `begin` is the call's first event."""
+
+    events: tuple[WireEvent, ...]
+    begin: int
+
+    def spots(self, chunk_bytes: int) -> list[Spot]:
+        """Return the requests of the call that name one of its chunks: the first and the last of each command.
+
+        The key of a request stands for its chunk. Where an object has several keys, each has spots of its own.
+        """
+        found: dict[tuple[str, str], list[Spot]] = {}
+        seen: dict[tuple[str, str], int] = {}
+        replies = self._replies()
+        roles = _roles({event.key for event in self.events if event.direction == "request"})
+        for event in self.events:
+            if event.direction != "request" or event.did:
+                continue
+            glob, chunk = _address(event.key)
+            if chunk is None:
+                continue
+            seen[event.command, glob] = match = seen.get((event.command, glob), 0) + 1
+            reply = replies.get(event.sequence)
+            if event.sequence < self.begin or reply is None:
+                continue
+            index, role = VICTIMS.index(chunk) + 1, roles[event.key]
+            name = f"{event.command}{f'#{index}' if index > 1 else ''}{f'.{role}' if role else ''}"
+            kind = kind_of(reply)
+            payload = kind == "bulk" and reply.size >= chunk_bytes
+            spot = Spot(name, event.command, glob, match, reply.size, kind, payload, chunk_bytes)
+            found.setdefault((event.command, role), []).append(spot)
+        return [spot for spots in found.values() for spot in ([spots[0], spots[-1]] if len(spots) > 1 else spots)]
+
+    def _replies(self) -> dict[int, WireEvent]:
+        """Return the reply to each request, by the request's number: they come in order on each connection."""
+        waiting: dict[int, list[int]] = {}
+        found: dict[int, WireEvent] = {}
+        for event in self.events:
+            if event.did:
+                continue
+            if event.direction == "request":
+                waiting.setdefault(event.connection, []).append(event.sequence)
+            elif event.direction == "reply" and waiting.get(event.connection):
+                found[waiting[event.connection].pop(0)] = event
+        return found
+
+
+def _address(key: str) -> tuple[str, str | None]:
+    """Return a glob for the key whatever comes before its chunk, and the chunk."""
+    for chunk in VICTIMS:
+        if chunk in key:
+            return f"*{escape(key[key.rindex(chunk):])}", chunk
+    return "", None
+
+
+def _roles(keys: Iterable[str]) -> dict[str, str]:
+    """Return for each key of an object that has several the end in which it differs from the others; else nothing."""
+    objects: dict[str | None, list[str]] = {}
+    for key in keys:
+        objects.setdefault(_address(key)[1], []).append(key)
+    return {key: key[_common(those):] if len(those) > 1 else "" for those in objects.values() for key in those}
+
+
+def _common(words: Sequence[str]) -> int:
+    """Return how many characters all of them begin with."""
+    return next((at for at, letters in enumerate(zip(*words, strict=False)) if len({*letters}) > 1),
+                min(map(len, words)))
+
+
+def kind_of(reply: WireEvent) -> str:
+    """Return the name of a reply's kind, as faults have it."""
+    if reply.null:
+        return "null"
+    return next((name for name, types in KINDS.items() if reply.head[:1].decode("latin-1") in types), "?")
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A disturbance under which a rule is not tried, and why."""
+
+    rule: str
+    fault: str
+    why: str
+
+
+@dataclass
+class Plan:
+    """What is known of a connector when its cells are planned, and the making of cases.
+
+    recordings: by the read's name and the shape. timeout: what the connector is told, in seconds. server: its kind.
+    """
+
+    described: Described
+    timeout: float
+    recordings: Mapping[tuple[str, Shape], Recording] = field(default_factory=dict)
+    server: str = "valkey"
+
+    @property
+    def wired(self) -> bool:
+        """Whether the connector's traffic passes the proxy at all."""
+        return bool(self.recordings)
+
+    def reads(self, *, payload: bool | None = None, batch: bool | None = None, sync: bool | None = None) -> list[Read]:
+        """Return the declared reads of that kind."""
+        return [
+            read for read in self.described.reads
+            if payload in (None, read.payload) and batch in (None, read.batch) and sync in (None, read.sync)
+        ]
+
+    def undisturbed(self, reads: Iterable[Read], name: str = "none", **given: Any) -> Iterator[Case]:
+        """Return one case without a disturbance for each read."""
+        for read in reads:
+            yield Case(name, read, given=given)
+
+    def disturbed(
+        self, reads: Iterable[Read], shape: Shape, *groups: Group, but: Iterable[str] = (), **given: Any
+    ) -> Iterator[Case]:
+        """Return the cases for every disturbance of these groups at every spot of each read; `but` are left out."""
+        chosen = [entry for entry in MENU if entry.group in groups and entry.id not in but]
+        for read in reads:
+            recording = self.recordings.get((read.name, shape))
+            for spot in recording.spots(CHUNK_BYTES) if recording is not None else ():
+                for entry in chosen:
+                    yield from self._case(read, shape, entry, spot, given)
+
+    def _case(
+        self, read: Read, shape: Shape, entry: Disturbance, spot: Spot, given: Mapping[str, Any]
+    ) -> Iterator[Case]:
+        fault = entry.at(spot, self.timeout)
+        if fault is not None:
+            name = f"{entry.id}@{spot.name}"
+            what = {"shape": shape, "group": entry.group, "entry": entry.id, **given}
+            yield Case(name, read, (fault,), given=what)
+
+    def cancellable(self) -> list[Read]:
+        """Return the reads that the adapter can cancel: those that are not synchronous, or all where there are none."""
+        return self.reads(sync=False) or self.reads()
+
+    @property
+    def keys(self) -> int:
+        """Under how many keys the connector stores an object, as was seen on the wire; 1 where nothing was seen."""
+        recording = self.recordings.get((PUT.name, "put"))
+        events = recording.events if recording is not None else ()
+        return max(1, len({event.key for event in events if event.command in WRITES and VICTIMS[0] in event.key}))
