@@ -251,7 +251,7 @@ class Cell:
 
     def _keep(self, rig: Rig, *, cancel: bool) -> list[Found]:
         said = self.call(
-            rig, "kvproof.rules.inside:keep", f"{self.read.name} of {self.victims[0]}", read=self.read.name,
+            rig, "kvproof.runner.inside:keep", f"{self.read.name} of {self.victims[0]}", read=self.read.name,
             chunks=self.victims, known=self.known, cancel=cancel)
         found = [Found(chunk, None, each["outcome"], each["holds"], each["exact"], each["seconds"])
                  for chunk, each in zip(self.victims, said, strict=True)]
@@ -260,7 +260,7 @@ class Cell:
 
     def kept(self, rig: Rig) -> list[str]:
         """Return for each kept buffer "" if it is as it was when its call ended, else what it holds now."""
-        return list(self.call(rig, "kvproof.rules.inside:kept", "looking at buffers", known=self.known))
+        return list(self.call(rig, "kvproof.runner.inside:kept", "looking at buffers", known=self.known))
 
     def connections(self, rig: Rig) -> int:
         """Return how many connections a proxy has open."""

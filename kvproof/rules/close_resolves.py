@@ -34,7 +34,7 @@ def check(cell: Cell) -> None:
             raise Broken(f"close: {briefly(answer)}")
         return
     with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(rig.run, "kvproof.rules.inside:close_during", WITHIN + 1.0, read=cell.read.name,
+        call = pool.submit(rig.run, "kvproof.runner.inside:close_during", WITHIN + 1.0, read=cell.read.name,
                            chunks=list(cell.victims), known=cell.known, within=WITHIN)
         try:
             rig.proxy.wait("struck", deadline=TIMEOUT)

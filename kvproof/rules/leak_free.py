@@ -34,7 +34,7 @@ def check(cell: Cell) -> None:
     count = WARM + COUNTED
     place = asdict(rig.place)
     slack = count * (TIMEOUT + 2.0)
-    seen = cell.call(rig, "kvproof.rules.inside:cycles", f"{count} cycles of open, {cell.read.name} and close",
+    seen = cell.call(rig, "kvproof.runner.inside:cycles", f"{count} cycles of open, {cell.read.name} and close",
                      place=place, count=count, read=cell.read.name, chunk=VICTIMS[0], slack=slack)
     cell.felt(rig)
     cell.steps += [f"after cycle {number + 1}: {each}" for number, each in enumerate(seen)]

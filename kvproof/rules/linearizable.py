@@ -74,7 +74,7 @@ def _in_doubt(cell: Cell, rig: Rig) -> None:
 
 
 def _at_once(cell: Cell, rig: Rig) -> None:
-    history = cell.call(rig, "kvproof.rules.inside:overwrite", f"{cell.read.name} while it is overwritten",
+    history = cell.call(rig, "kvproof.runner.inside:overwrite", f"{cell.read.name} while it is overwritten",
                         read=cell.read.name, chunk=CHUNK, versions=VERSIONS, readers=READERS, slack=10.0)
     cell.steps.append(f"{len(history)} calls at once")
     puts = [{"version": 1, "began": 0.0, "ended": 0.0}] + [

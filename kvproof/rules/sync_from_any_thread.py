@@ -30,7 +30,7 @@ def check(cell: Cell) -> None:
     chunks = (*VICTIMS, *OTHERS)
     cell.put(rig, *((chunk, 1) for chunk in chunks))
     names = cell.case.given["reads"]
-    found = cell.call(rig, "kvproof.rules.inside:from_threads", f"{', '.join(names)} from {THREADS} threads",
+    found = cell.call(rig, "kvproof.runner.inside:from_threads", f"{', '.join(names)} from {THREADS} threads",
                       reads=names, chunks=chunks, known=cell.known, threads=THREADS, times=TIMES, slack=5.0)
     payload = {read.name: read.payload for read in cell.ground.described.reads}
     for each in found:

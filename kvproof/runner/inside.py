@@ -1,4 +1,4 @@
-"""What rules do inside a runner, with its connector: calls from several threads, at once, or while it is closed."""
+"""What rules do with a connector in its runner: calls from several threads, at once, or while it is closed."""
 
 from __future__ import annotations
 
