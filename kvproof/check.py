@@ -17,9 +17,10 @@ from typing import Any
 from kvproof.connectors import Connector
 from kvproof.connectors.adapter import Read
 from kvproof.errors import KvproofError, UsageError
+from kvproof.faults import supervisor
 from kvproof.faults.schedule import to_json
 from kvproof.faults.servers import Server, open_server
-from kvproof.results import INTERRUPTED, CellRow, Where
+from kvproof.results import INCONCLUSIVE, INTERRUPTED, CellRow, Where, is_finding
 from kvproof.rig import Ground, NotOpened, Unsupported, described
 from kvproof.rules import RULES
 from kvproof.rules.cell import TIMEOUT, Cell
@@ -32,6 +33,8 @@ AT_ONCE = 12
 """Cells at once: those that hang only wait."""
 
 Progress = Callable[[CellRow], None]
+Expected = Callable[[CellRow], bool]
+"""Whether a row that fails is known to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,21 +149,33 @@ class _Tried:
     evidence: dict[str, Any] = field(default_factory=dict)
 
 
-def attempt(ground: Ground, planned: Planned, asked: Asked = Asked()) -> CellRow:
-    """Try a cell, again where it fails and nobody expects it to, and return its row."""
+def attempt(
+    ground: Ground, planned: Planned, asked: Asked = Asked(), expected: Expected = lambda row: False
+) -> CellRow:
+    """Try a cell, again where it fails and nobody expects it to, and return its row.
+
+    A finding that was seen once is one, with its rate where it did not come again. What could not tell, and then
+    could, is what it was when it could.
+    """
     first = _once(ground, planned, asked)
-    tries = [first]
-    if first.verdict in ("fail", "hang", "crash", "leak", "error", "not-felt"):
+    tries, row = [first], _row(ground, planned, first)
+    if first.verdict in INCONCLUSIVE or (is_finding(first.verdict) and not expected(row)):
         tries += [_once(ground, planned, asked) for _ in range(asked.again) if not ground.stopped.is_set()]
-    bad = [one for one in tries if one.verdict not in ("pass", "unsupported")]
-    told = bad[0] if bad else first
-    row = CellRow(
-        ground.connector.name, ground.version, Where(1, ground.device, ground.server.description), planned.rule.id,
-        planned.case.fault, planned.case.read.name, told.verdict, round(sum(one.seconds for one in tries), 3),
-        told.explain, masked=ground.masked, evidence=told.evidence if told.verdict != "pass" else {})
-    if len({one.verdict for one in tries}) > 1:
-        row.rate = round(sum(one.verdict == told.verdict for one in tries) / len(tries), 3)
+    told = next((one for one in tries if is_finding(one.verdict)), None)
+    told = told or next((one for one in tries if one.verdict not in INCONCLUSIVE), first)
+    row = _row(ground, planned, told)
+    row.seconds = round(sum(one.seconds for one in tries), 3)
+    sure = [one for one in tries if one.verdict not in INCONCLUSIVE]
+    if len({one.verdict for one in sure}) > 1:
+        row.rate = round(sum(is_finding(one.verdict) for one in sure) / len(sure), 3)
     return row
+
+
+def _row(ground: Ground, planned: Planned, told: _Tried) -> CellRow:
+    return CellRow(
+        ground.connector.name, ground.version, Where(1, ground.device, ground.server.description), planned.rule.id,
+        planned.case.fault, planned.case.read.name, told.verdict, round(told.seconds, 3), told.explain,
+        masked=ground.masked, evidence=told.evidence)
 
 
 def _once(ground: Ground, planned: Planned, asked: Asked) -> _Tried:
@@ -221,6 +236,7 @@ def run(
     progress: Progress = lambda row: None,
     planned: Callable[[int], None] = lambda count: None,
     stopped: threading.Event | None = None,
+    expected: Expected = lambda row: False,
 ) -> list[CellRow]:
     """Try every cell that is asked for on every connector; return the rows in the order of the plan.
 
@@ -233,18 +249,19 @@ def run(
     with grounds(server, device) as make, ThreadPoolExecutor(AT_ONCE, "cell") as pool:
         try:
             for connector in chosen:
-                rows += _connector(make, connector, asked, pool, stop, progress, planned)
+                rows += _connector(make, connector, asked, pool, stop, progress, planned, expected)
         except KeyboardInterrupt:
+            # The cells in flight end at once when their processes do, and what comes now does not begin.
             stop.set()
-            raise
-    if not rows:
+            supervisor.shut_down()
+    if not rows and not stop.is_set():
         raise UsageError("nothing is selected: no cell has such a rule, fault and read; --list shows those there are")
     return rows
 
 
 def _connector(
     make: Callable[[Connector, threading.Event], Ground], connector: Connector, asked: Asked, pool: ThreadPoolExecutor,
-    stop: threading.Event, progress: Progress, planned: Callable[[int], None],
+    stop: threading.Event, progress: Progress, planned: Callable[[int], None], expected: Expected,
 ) -> list[CellRow]:
     where = Where(1, "cpu", "")
     try:
@@ -254,13 +271,23 @@ def _connector(
         verdict = "unsupported" if isinstance(error, Unsupported) else "error"
         return [CellRow(connector.name, connector.version, where, "*", "*", "*", verdict, 0.0, str(error))]
     planned(len(cells))
-    futures = [pool.submit(attempt, ground, cell, asked) for cell in cells]
+    futures = [pool.submit(attempt, ground, cell, asked, expected) for cell in cells]
     waiting: set[Future[CellRow]] = set(futures)
     while waiting:
         ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
         for future in ended:
             progress(future.result())
     return [future.result() for future in futures]
+
+
+def listed(
+    chosen: Sequence[Connector], asked: Asked, *, server: str | None = None, device: str = "cpu"
+) -> Iterator[tuple[str, Planned]]:
+    """Return every cell that is asked for, with its connector's name, in the order of the plan."""
+    with grounds(server, device) as make, ThreadPoolExecutor(AT_ONCE, "cell") as pool:
+        for connector in chosen:
+            for cell in plan(make(connector, threading.Event()), pool, asked):
+                yield connector.name, cell
 
 
 def unknown(patterns: Iterable[str]) -> list[str]:

@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvproof import __version__, cli_found, proxy
+from kvproof import __version__, cli_check, cli_found, proxy
 from kvproof.errors import KvproofError, UsageError
 
 if TYPE_CHECKING:
@@ -141,6 +141,8 @@ def parser() -> argparse.ArgumentParser:
     replay.add_argument("--pytest", metavar="FILE", type=Path, help="write the trace as a pytest module of its own")
     _add_common(replay)
     replay.set_defaults(command=_replay)
+
+    cli_check.add(commands)
 
     cli_found.add(commands)
 

@@ -10,9 +10,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 from xml.etree import ElementTree
 
+from kvproof.causes import causes
 from kvproof.connectors.listing import Entry
 from kvproof.explore import Counted
-from kvproof.results import INCONCLUSIVE, INTERRUPTED, NEUTRAL, ObligationRow, ReplayRow, Results, is_finding
+from kvproof.results import (
+    INCONCLUSIVE,
+    INTERRUPTED,
+    NEUTRAL,
+    CellRow,
+    ObligationRow,
+    ReplayRow,
+    Results,
+    is_finding,
+)
 from kvproof.traces.text import printable
 
 if TYPE_CHECKING:
@@ -28,7 +38,7 @@ ENDS = 8
 _COLOURS = {"finding": "bold red", "known": "yellow", "neutral": "dim", "inconclusive": "bold magenta", "pass": "green"}
 
 
-def kind_of(row: ReplayRow) -> str:
+def kind_of(row: ReplayRow | CellRow) -> str:
     """Return what a row means for the run: finding, known, neutral, inconclusive or pass."""
     if is_finding(row.verdict):
         return "known" if row.known else "finding"
@@ -63,6 +73,22 @@ class Progress:
             done = f"[{self._done}/{self._total}] {line}"
             self._stream.write(f"\r\x1b[K{done}" if self._done < self._total else "\r\x1b[K")
             self._stream.flush()
+
+
+class CellProgress(Progress):
+    """One line a finished cell on a terminal; nothing in a pipe."""
+
+    def __init__(self, stream: TextIO = sys.stderr) -> None:
+        """Count up to what is planned."""
+        super().__init__(0, stream)
+
+    def planned(self, count: int) -> None:
+        """Take note of so many more cells."""
+        self._total += count
+
+    def __call__(self, row: CellRow) -> None:  # type: ignore[override]  # cells in place of replays
+        """Show that a cell is done."""
+        self._show(f"{row.connector} {row.id}: {row.verdict} ({row.seconds:.1f} s)")
 
 
 class Counting:
@@ -169,6 +195,63 @@ def table(results: Results, *, width: int | None = None) -> str:
     console.print()
     console.print(Text(closing(results)))
     return out.getvalue()
+
+
+def cells(results: Results, *, width: int | None = None) -> str:
+    """Return the table of rules by connectors, every cause of failure with its least cell, and the sum."""
+    from rich.table import Table
+    from rich.text import Text
+
+    out = io.StringIO()
+    console = _console(out, width)
+    connectors_ = list(dict.fromkeys(row.connector for row in results.cells))
+    view = Table(title="The contract", title_justify="left", box=None, pad_edge=False)
+    view.add_column("rule", no_wrap=True)
+    for name in connectors_:
+        view.add_column(name)
+    for rule in dict.fromkeys(row.rule for row in results.cells):
+        fields = [_counted([row for row in results.cells if (row.rule, row.connector) == (rule, name)])
+                  for name in connectors_]
+        view.add_row(rule, *[Text(text, style) for text, style in fields])
+    console.print(view)
+    for number, cause in enumerate(causes(results.cells), 1):
+        least = cause.rows[0]
+        console.print()
+        count = f"{len(cause.rows)} cells" if len(cause.rows) > 1 else "1 cell"
+        rate = f", {least.rate:.0%} of tries" if least.rate is not None else ""
+        listed = ", known" if cause.known else ""
+        head = f"{number}. {cause.connector}: {', '.join(cause.rules)} ({count}{rate}{listed})"
+        console.print(Text(head, _COLOURS["known" if cause.known else "finding"]))
+        console.print(Text(f"  {least.id}: {least.verdict}"))
+        console.print(Text(f"  {printable(least.explain)}"))
+        for frame in least.evidence.get("stack", [])[:4]:
+            console.print(Text(f"    {printable(frame)}", "dim"))
+    unsure = [row for row in results.cells if row.verdict in INCONCLUSIVE]
+    for row in unsure[:20]:
+        console.print()
+        console.print(Text(f"{row.connector} {row.id}: {row.verdict}: {printable(row.explain)}",
+                           _COLOURS["inconclusive"]))
+    if len(unsure) > 20:
+        console.print(Text(f"and {len(unsure) - 20} more that could not tell", _COLOURS["inconclusive"]))
+    for complaint in results.complaints:
+        console.print()
+        console.print(Text(f"known file of {complaint.connector}, {complaint.entry}: {complaint.problem}", "bold red"))
+    masked = {row.connector: row.masked for row in results.cells if row.masked}
+    for name, bug in masked.items():
+        console.print()
+        console.print(Text(f"{name}: masked: {bug} (kept from striking, so that the rest can be judged)"))
+    console.print()
+    counts = Counter(row.verdict + (" (known)" if row.known else "") for row in results.cells)
+    console.print(Text(_closing(results, counts)))
+    return out.getvalue()
+
+
+def _counted(rows: Sequence[CellRow]) -> tuple[str, str]:
+    """Return how many of a rule's cells ended how, and in which colour the worst of them is."""
+    counts = Counter(row.verdict + (" known" if row.known else "") for row in rows)
+    kinds = {kind_of(row) for row in rows}
+    worst = next((kind for kind in ("finding", "inconclusive", "known", "neutral", "pass") if kind in kinds), "neutral")
+    return ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())), _COLOURS[worst]
 
 
 def worlds(rows: Sequence[Counted], *, width: int | None = None) -> str:
@@ -296,16 +379,26 @@ def closing(results: Results) -> str:
 
 
 def _closing(results: Results, counts: Counter[str]) -> str:
-    servers = ", ".join(dict.fromkeys(row.where.server for row in results.replays if row.where.server))
+    rows: list[ReplayRow | CellRow] = [*results.replays, *results.cells]
+    servers = ", ".join(dict.fromkeys(row.where.server for row in rows if row.where.server))
     sums = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items())) or "nothing was run"
     why = {
         0: "all as expected",
-        1: "a finding that is not known, or a known entry that is stale or expired" if results.replays else "a finding",
+        1: "a finding that is not known, or a known entry that is stale or expired" if rows else "a finding",
         3: "inconclusive",
     }[results.exit_code]
     cut = "interrupted; " if results.interrupted else ""
     on = f" on {servers}" if servers else ""
     return f"{sums}; {results.seconds:.1f} s{on}; {cut}exit code {results.exit_code}: {why}"
+
+
+def _junit_cell(suite: ElementTree.Element, row: CellRow) -> None:
+    case = ElementTree.SubElement(suite, "testcase", classname=f"check.{row.connector}", name=row.id,
+                                  time=f"{row.seconds:.3f}")
+    tag = {"finding": "failure", "inconclusive": "error", "neutral": "skipped", "known": "skipped"}.get(kind_of(row))
+    if tag is not None:
+        message = f"{row.verdict}{' (known)' if row.known else ''}: {row.explain}"
+        ElementTree.SubElement(case, tag, message=printable(message), type=row.verdict)
 
 
 def junit(results: Results) -> str:
@@ -320,6 +413,8 @@ def junit(results: Results) -> str:
         if tag is not None:
             message = f"{row.verdict}{' (known)' if row.known else ''}: {row.explain}"
             ElementTree.SubElement(case, tag, message=printable(message), type=row.verdict)
+    for cell in results.cells:
+        _junit_cell(suite, cell)
     for claim in results.obligations:
         case = ElementTree.SubElement(
             suite, "testcase", classname="obligation", name=claim.id, time=f"{claim.seconds:.3f}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import date
 from pathlib import Path
@@ -54,36 +54,48 @@ def load(path: Path = SHIPPED, bugs: Iterable[str] = ()) -> list[KnownReplay]:
 
     Raises UsageError, in one line, for a file that cannot be read and for an entry with an unknown key or bug.
     """
+    names = set(bugs)
+    return [_entry(file, document["connector"], number, entry, names)
+            for file, document in documents(path) for number, entry in enumerate(document.get("replay", []), 1)]
+
+
+def documents(path: Path = SHIPPED) -> list[tuple[Path, dict[str, Any]]]:
+    """Read a known file, or every one in a directory, as TOML with a connector that there is; raises UsageError."""
     if path.is_dir():
-        return [entry for file in sorted(path.glob("*.toml")) for entry in load(file, bugs)]
+        return [read for file in sorted(path.glob("*.toml")) for read in documents(file)]
     try:
         document = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"known file {path}: {error}; expected a TOML file with [[replay]] entries") from error
+        expected = "expected a TOML file with [[replay]] and [[cell]] entries"
+        raise UsageError(f"known file {path}: {error}; {expected}") from error
     unknown = set(document) - {"connector", "replay", "cell"}
     if unknown:
         key = min(unknown)
         raise UsageError(f"known file {path}: unknown key {key!r}; expected connector, [[replay]], [[cell]]")
-    entries = document.get("replay", [])
+    entries = [*document.get("replay", []), *document.get("cell", [])]
     if entries and not isinstance(document.get("connector"), str):
         raise UsageError(f"known file {path}: expected a line such as connector = \"lmcache-resp\"")
     if entries and ":" not in document["connector"] and document["connector"] not in connectors.names():
         raise UsageError(f"known file {path}: no connector is called {document['connector']!r}")
-    names = set(bugs)
-    return [_entry(path, document["connector"], number, entry, names) for number, entry in enumerate(entries, 1)]
+    return [(path, document)]
 
 
 def _entry(path: Path, connector: str, number: int, entry: Mapping[str, Any], bugs: set[str]) -> KnownReplay:
     here = f"known file {path}, [[replay]] {number}"
-    allowed = {field.name: field for field in fields(KnownReplay) if field.name != "connector"}
+    check(here, entry, [field.name for field in fields(KnownReplay) if field.name != "connector"], ("bug",))
+    if bugs and entry["bug"] not in bugs:
+        raise UsageError(f"{here}: unknown bug {entry['bug']!r}; expected one of {', '.join(sorted(bugs))}")
+    return KnownReplay(connector=connector, **entry)
+
+
+def check(here: str, entry: Mapping[str, Any], allowed: Sequence[str], needed: Sequence[str]) -> None:
+    """Raise UsageError, which begins with `here`, for an entry that lacks a key, or has one that does not fit."""
     for key in entry:
         if key not in allowed:
             raise UsageError(f"{here}: unknown key {key!r}; expected {', '.join(allowed)}")
-    for key in ("bug", "version", "reason", "issue", "since"):
+    for key in (*needed, "version", "reason", "issue", "since"):
         if key not in entry:
             raise UsageError(f"{here}: {key!r} is missing")
-    if bugs and entry["bug"] not in bugs:
-        raise UsageError(f"{here}: unknown bug {entry['bug']!r}; expected one of {', '.join(sorted(bugs))}")
     for key in ("since", "expiry"):
         if key in entry and type(entry[key]) is not date:
             raise UsageError(f"{here}: {key} must be a date such as 2026-11-29, got {entry[key]!r}")
@@ -94,7 +106,6 @@ def _entry(path: Path, connector: str, number: int, entry: Mapping[str, Any], bu
         SpecifierSet(entry["version"])
     except InvalidSpecifier as error:
         raise UsageError(f"{here}: version must be a specifier such as '<=0.5.6', got {entry['version']!r}") from error
-    return KnownReplay(connector=connector, **entry)
 
 
 def judge(rows: Iterable[ReplayRow], entries: Iterable[KnownReplay], today: date) -> list[Complaint]:

@@ -87,6 +87,11 @@ class Disturbance:
     group: Group
     at: Callable[[Spot, float], Fault | None]
 
+    @property
+    def resp3(self) -> bool:
+        """Whether only a client that has asked for RESP3 can meet it."""
+        return self.id.startswith("insert:")
+
 
 def _(identity: str, group: Group, family: Callable[..., Fault], fits: Callable[[Spot], bool] = lambda spot: True,
       **fields: Any) -> Disturbance:

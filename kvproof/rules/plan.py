@@ -64,6 +64,12 @@ class Recording:
             found.setdefault((event.command, role), []).append(spot)
         return [spot for spots in found.values() for spot in ([spots[0], spots[-1]] if len(spots) > 1 else spots)]
 
+    @property
+    def resp3(self) -> bool:
+        """Whether the client asked for RESP3, and got it."""
+        hellos = (event for event in self.events if event.direction == "reply" and event.command == "HELLO")
+        return any(event.head.startswith(b"%") for event in hellos)
+
     def _replies(self) -> dict[int, WireEvent]:
         """Return the reply to each request, by the request's number: they come in order on each connection."""
         waiting: dict[int, list[int]] = {}
@@ -152,9 +158,12 @@ class Plan:
         chosen = [entry for entry in MENU if entry.group in groups and entry.id not in but]
         for read in reads:
             recording = self.recordings.get((read.name, shape))
-            for spot in recording.spots(CHUNK_BYTES) if recording is not None else ():
+            if recording is None:
+                continue
+            for spot in recording.spots(CHUNK_BYTES):
                 for entry in chosen:
-                    yield from self._case(read, shape, entry, spot, given)
+                    if recording.resp3 or not entry.resp3:
+                        yield from self._case(read, shape, entry, spot, given)
 
     def _case(
         self, read: Read, shape: Shape, entry: Disturbance, spot: Spot, given: Mapping[str, Any]

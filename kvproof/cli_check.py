@@ -1,0 +1,124 @@
+"""The command line of the contract: `kvproof check`."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvproof.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvproof.check import Asked
+    from kvproof.connectors import Connector
+
+_CHECK = """Try the contract on connectors: every rule, by every read, under every fault that could break it.
+
+Rules, faults and reads are ids or globs over them, as --list shows them, such as --fault 'silence*' or --fault nil.
+
+verdicts and exit codes (the highest code that a cell asks for, but a finding, 1, comes before all):
+  0  pass; unsupported; a finding that the connector's known file lists
+  1  fail, hang, crash, leak; a listed cell that passes, or whose entry has expired
+  2  wrong usage, or something is not installed
+  3  not-felt, error
+"""
+
+
+def add(commands: Any) -> None:
+    """Add `check` to the parser's commands."""
+    check = commands.add_parser("check", help="try the contract on connectors", description=_CHECK,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    check.add_argument("-c", "--connector", action="append", metavar="NAME", required=True,
+                       help="NAME, NAME==VERSION or module:Class; may be given more than once")
+    for what in ("rule", "fault", "read"):
+        check.add_argument(f"--{what}", action="append", default=[], metavar="ID", help=f"only this {what}; a glob")
+    check.add_argument("--list", action="store_true", help="only list the cells, and what is left out and why")
+    check.add_argument("--server", metavar="SERVER", help="valkey (default), fakeredis or redis://HOST:PORT")
+    check.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where buffers live")
+    check.add_argument("--deadline", type=_seconds, default=5.0, metavar="S",
+                       help="seconds that an adapter may declare for a call (default: 5)")
+    check.add_argument("--again", type=_times, default=2, metavar="N",
+                       help="how often a finding that nobody expected is tried again (default: 2)")
+    check.add_argument("--known", metavar="PATH", type=Path, help="a known file, or a directory of them")
+    check.add_argument("--update-known", metavar="FILE", type=Path,
+                       help="write the known file of this connector, so that it lists what fails now")
+    check.add_argument("--json", metavar="FILE", type=Path, help="write the results as JSON (- for standard output)")
+    check.add_argument("--junit", metavar="FILE", type=Path, help="write the results as JUnit XML")
+    check.set_defaults(command=_check)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 86_400:
+        raise argparse.ArgumentTypeError(f"expected seconds, above 0, got {text!r}")
+    return value
+
+
+def _times(text: str) -> int:
+    if not text.isdigit() or int(text) > 100:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 100, got {text!r}")
+    return int(text)
+
+
+def _check(options: argparse.Namespace) -> int:
+    from kvproof import check, connectors, known, report
+    from kvproof.known import cells
+    from kvproof.results import Results, check_writable, write_text
+    from kvproof.rules import RULES
+
+    for pattern in check.unknown(options.rule):
+        raise UsageError(f"no rule is called {pattern!r}; expected one of {', '.join(RULES)}, or a glob over them")
+    found = [connectors.find(connectors.for_device(name, options.device)) for name in options.connector]
+    asked = check.Asked(tuple(options.rule), tuple(options.fault), tuple(options.read), options.deadline, options.again)
+    if options.list:
+        return _list(found, asked, options)
+    for path in (options.json, options.junit, options.update_known):
+        if path is not None:
+            check_writable(path)
+    if options.update_known and len(found) != 1:
+        raise UsageError("--update-known writes the file of one connector; name one with -c")
+    entries = cells.load(options.known or known.SHIPPED, RULES)
+    results, begun, stopped = Results(), time.monotonic(), threading.Event()
+    progress = report.CellProgress()
+    results.cells = check.run(
+        found, asked, server=options.server, device=options.device, progress=progress, planned=progress.planned,
+        stopped=stopped, expected=lambda row: any(entry.covers(row) for entry in entries))
+    results.interrupted = stopped.is_set()
+    results.seconds = time.monotonic() - begun
+    if options.update_known:
+        name = found[0].name.partition("==")[0]
+        count = cells.update(options.update_known, name, results.cells, date.today())
+        entries = cells.load(options.update_known, RULES)
+        print(f"{options.update_known}: {count} cells that fail")
+    results.complaints = cells.judge(results.cells, entries, date.today())
+    if str(options.json) != "-":
+        print(report.cells(results), end="", flush=True)
+    if options.json:
+        results.write(options.json)
+    if options.junit:
+        write_text(options.junit, report.junit(results))
+    return results.exit_code
+
+
+def _list(found: list[Connector], asked: Asked, options: argparse.Namespace) -> int:
+    from kvproof import check
+    from kvproof.rules import RULES
+    from kvproof.rules.left_out import LEFT_OUT
+
+    count = 0
+    for name, cell in check.listed(found, asked, server=options.server, device=options.device):
+        print(f"{name} {cell.id}" if len(found) > 1 else cell.id)
+        count += 1
+    if not count:
+        raise UsageError("nothing is selected: no cell has such a rule, fault and read")
+    print(f"\n{count} cells. Left out, and why:")
+    for rule in ("*", *RULES):
+        for faults, why in LEFT_OUT.get(rule, {}).items():
+            print(f"  {rule}: {faults}: {why}")
+    return 0
