@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from kvproof.connectors.adapter import Place
 from kvproof.connectors.lmcache_remote import LMCacheRemote
+from kvproof.models.chunks import ChunkKey
 
 
 class LMCacheFS(LMCacheRemote):
@@ -22,6 +23,10 @@ class LMCacheFS(LMCacheRemote):
         if not place.directory:
             raise ValueError("lmcache-fs needs a directory of its own (Place.directory)")
         super().__init__(place)
+
+    def wire_keys(self, key: ChunkKey) -> tuple[str, ...]:
+        """Return the name of the file that holds this chunk; FSConnector writes its key with "-SEP-" for "/"."""
+        return tuple(name.replace("/", "-SEP-") for name in super().wire_keys(key))
 
     def url(self) -> str:
         """See `LMCacheRemote.url`; LMCache demands a host and a port and ignores both."""

@@ -100,7 +100,7 @@ class LMCacheL2Resp(Adapter):
     def _lookup(self, keys: list[Any]) -> list[Outcome]:
         task = self.adapter.submit_lookup_and_lock_task(keys, {})
         query = self.adapter.query_lookup_and_lock_result
-        found = self._wait(lambda: query(task), self.adapter.get_lookup_event_fd())
+        found = self._wait(lambda: query(task), self.adapter.get_lookup_and_lock_event_fd())
         if found is None:
             return [self._late("lookup")] * len(keys)
         present = [bool(found.test(index)) for index in range(len(keys))]

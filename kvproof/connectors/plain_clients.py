@@ -229,7 +229,7 @@ def filled(value: Any, buffer: Buffer) -> Outcome:
 
 def aligned(values: Any, chunks: Sequence[tuple[ChunkKey, Buffer]]) -> list[Outcome]:
     """Copy MGET's values into the buffers, the n-th into the n-th."""
-    if not isinstance(values, list) or len(values) != len(chunks):
-        what = f"{len(values)} values" if isinstance(values, list) else f"a {type(values).__name__}"
+    if not isinstance(values, (list, tuple)) or len(values) != len(chunks):
+        what = f"{len(values)} values" if isinstance(values, (list, tuple)) else f"a {type(values).__name__}"
         return [Failed(f"MGET answered {what}, expected {len(chunks)} values")] * len(chunks)
     return [filled(value, buffer) for value, (_, buffer) in zip(values, chunks, strict=True)]
