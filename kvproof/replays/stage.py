@@ -335,7 +335,7 @@ def stage_for(
 ) -> Stage:
     """Ask the connector's adapter, in a runner, what it declares, and return the stage for it.
 
-    Raises Unsupported when it does not know the device, NotOpened when it cannot be asked, and what
+    Raises Unsupported when it does not know the device or asks nothing of a server, NotOpened when it cannot be asked, and what
     `runner.ForkServer.runner` raises when it cannot be imported.
     """
     with forks.runner(connector) as runner:
@@ -343,6 +343,8 @@ def stage_for(
     if not isinstance(answer, Returned):
         raise NotOpened(f"describing {connector.name}: {briefly(answer)}")
     described = Described.of(answer.value)
+    if answer.value["truth"] == "directory":
+        raise Unsupported("it keeps its chunks in a directory, and every case here stands on the wire to a server")
     if device == "cuda":
         _require_cuda(forks, connector)
     if device not in described.devices:
