@@ -18,7 +18,7 @@ GROUP = "kvproof.connectors"
 """The entry-point group under which other distributions register adapters."""
 
 PINNED = ("redis-py==4.5.3", "redis-py-asyncio==4.5.3")
-"""Versions in environments beside that a whole run covers as well: the last with a historic bug."""
+"""Versions in environments beside that a whole run covers as well: the last with a historic bug, in both clients."""
 
 BUGS = ("lost-completion", "nil-get", "worker-key", "cancel-cross-talk")
 """The historic bugs that `reference+BUG` switches on."""

@@ -31,7 +31,9 @@ class Coredis(RedisKeys):
     """coredis's client with a pool of `place.connections` connections, on an event loop in a thread of its own.
 
     A connection goes back to the pool as soon as a command was handed to it, so that the replies to several callers
-    are under way on it at once. By default a failed command is repeated twice; here never.
+    are under way on it at once. By default a failed command is repeated twice; here never. In coredis 6.9.0 a pipeline
+    that is cancelled or times out takes its place in the pool away with it: after as many as there are connections,
+    every call ends with a timeout until the client is opened anew.
     """
 
     name = "coredis"

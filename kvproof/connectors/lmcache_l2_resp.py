@@ -37,7 +37,9 @@ class LMCacheL2Resp(Adapter):
 
     Every call submits a task and waits for it, `place.timeout` seconds at most: LMCache's adapter itself knows no
     timeout, its callers have one. What a task that was given up delivers later goes to memory that is nobody's. A
-    lookup and a load answer with one bit a chunk, in which LMCache makes an error the same as a miss.
+    lookup and a load answer with one bit a chunk, in which LMCache makes an error the same as a miss; and since its
+    native client (0.5.6) never connects again, after a lost connection or a reply that it did not expect every later
+    lookup and load on that connection is a miss, and every store fails.
     """
 
     name = "lmcache-l2-resp"

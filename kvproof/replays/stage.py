@@ -335,8 +335,8 @@ def stage_for(
 ) -> Stage:
     """Ask the connector's adapter, in a runner, what it declares, and return the stage for it.
 
-    Raises Unsupported when it does not know the device or asks nothing of a server, NotOpened when it cannot be asked, and what
-    `runner.ForkServer.runner` raises when it cannot be imported.
+    Raises Unsupported when it does not know the device or asks nothing of a server, NotOpened when it cannot be asked,
+    and what `runner.ForkServer.runner` raises when it cannot be imported.
     """
     with forks.runner(connector) as runner:
         answer = runner.call("kvproof.runner.calls:describe", _DESCRIBE)
