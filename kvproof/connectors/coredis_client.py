@@ -26,14 +26,17 @@ from kvproof.connectors.plain_clients import (
 )
 from kvproof.models.chunks import ChunkKey
 
+ERRORS = (RedisError, OSError, ValueError)
+"""What coredis raises: its own, timeouts, and ValueError for a reply of another type than the command's."""
+
 
 class Coredis(RedisKeys):
     """coredis's client with a pool of `place.connections` connections, on an event loop in a thread of its own.
 
     A connection goes back to the pool as soon as a command was handed to it, so that the replies to several callers
     are under way on it at once. By default a failed command is repeated twice; here never. In coredis 6.9.0 a pipeline
-    that is cancelled or times out takes its place in the pool away with it: after as many as there are connections,
-    every call ends with a timeout until the client is opened anew.
+    that is cancelled, times out or loses its connection takes its place in the pool away with it: after as many as
+    there are connections, every call ends with a timeout until the client is opened anew.
     """
 
     name = "coredis"
@@ -61,15 +64,15 @@ class Coredis(RedisKeys):
 
     async def _stay_open(self, opened: asyncio.Future[None]) -> None:
         """Hold the client open: the task that entered its context has to leave it."""
-        try:
-            async with self.client:
+        async with self.client:
+            try:
                 await self.client.ping()
-                opened.set_result(None)
-                await self._closing.wait()
-        except Exception as error:
-            if opened.done():
-                raise
-            opened.set_exception(error)
+            except Exception as error:
+                # Here, because outside the context it would be in a group without its words.
+                opened.set_exception(error)
+                return
+            opened.set_result(None)
+            await self._closing.wait()
 
     def put(self, chunks: Sequence[tuple[ChunkKey, Buffer]]) -> list[Outcome]:
         """Store each chunk with a SET of its own; see `Adapter.put`."""
@@ -80,7 +83,7 @@ class Coredis(RedisKeys):
             return Miss()
         try:
             stored = await self.client.set(self.wire_keys(key)[0], bytes(buffer))
-        except (RedisError, OSError) as error:
+        except ERRORS as error:
             return failed(error)
         return Hit() if stored else Failed(f"SET answered {stored!r}")
 
@@ -103,7 +106,7 @@ class Coredis(RedisKeys):
                     return [filled(await self.client.get(names[0]), chunks[0][1])]
                 case MGET.name:
                     return aligned(await self.client.mget(names), chunks)
-        except (RedisError, OSError) as error:
+        except ERRORS as error:
             return [failed(error) for _ in chunks]
         raise ValueError(f"{self.name} has no read {read.name!r}")
 

@@ -58,6 +58,7 @@ class LMCacheL2Resp(Adapter):
             "host": endpoint.host, "port": endpoint.port, "num_workers": max(1, place.connections),
             "password": endpoint.password or "",
         }))
+        self._stored: dict[int, Any] = {}
         self._given_up: dict[int, list[Any]] = {}
 
     def object_key(self, key: ChunkKey) -> Any:
@@ -76,18 +77,19 @@ class LMCacheL2Resp(Adapter):
             return [Miss()] * len(chunks)
         memories = [BytesBufferMemoryObj(bytearray(buffer)) for _, buffer in chunks]
         task = self.adapter.submit_store_task([self.object_key(key) for key, _ in chunks], memories)
-        done: dict[int, Any] = {}
-
-        def stored() -> Any:
-            done.update(self.adapter.pop_completed_store_tasks())
-            return done.get(task)
-
-        result = self._wait(stored, self.adapter.get_store_event_fd())
+        result = self._wait(lambda: self._stored_by(task), self.adapter.get_store_event_fd())
         if result is None:
             self._given_up[task] = memories
             return [self._late("store")] * len(chunks)
         outcome = Hit() if result.is_successful() else Failed("the store task failed; LMCache does not say why")
         return [outcome] * len(chunks)
+
+    def _stored_by(self, task: int) -> Any:
+        """Return the result of a store task, or None; what others have finished meanwhile is kept for them."""
+        self._stored.update(self.adapter.pop_completed_store_tasks())
+        for late in self._stored.keys() & self._given_up.keys():
+            del self._stored[late], self._given_up[late]
+        return self._stored.pop(task, None)
 
     def read(self, read: Read, chunks: Sequence[tuple[ChunkKey, Buffer]]) -> list[Outcome]:
         """Look all chunks up, or load them into memory of LMCache's kind and from there; see `Adapter.read`."""
@@ -110,6 +112,8 @@ class LMCacheL2Resp(Adapter):
         return [Hit() if there else Miss() for there in present]
 
     def _load(self, keys: list[Any], buffers: list[Buffer]) -> list[Outcome]:
+        for late in [task for task in self._given_up if self.adapter.query_load_result(task) is not None]:
+            del self._given_up[late]
         memories = [BytesBufferMemoryObj(bytearray(buffer)) for buffer in buffers]
         task = self.adapter.submit_load_task(keys, memories)
         loaded = self._wait(lambda: self.adapter.query_load_result(task), self.adapter.get_load_event_fd())
