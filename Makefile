@@ -38,7 +38,7 @@ $(STAMP): pyproject.toml constraints.txt Makefile
 	$(PIP) -c constraints.txt torch
 	$(PIP) -c constraints.txt -e '.[clients,lmcache,dev]'
 	$(PIP) -c constraints.txt --no-deps lmcache
-	$(BIN)/kvproof connectors --install redis-py-asyncio==4.5.3
+	$(BIN)/kvproof connectors --install redis-py-asyncio==4.5.3  # redis-py==4.5.3 is the same distribution
 	$(BIN)/kvproof connectors --install redis-py-asyncio==4.5.4
 	touch $@
 

@@ -38,7 +38,9 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["reference", "reference+nil-get", "redis-py", "redis-py-asyncio"])
+@pytest.mark.parametrize("name", [
+    "reference", "reference+nil-get", "redis-py", "redis-py-asyncio", "valkey-py", "valkey-glide-sync", "coredis",
+])
 def test_a_built_in_name_says_what_it_is(name: str) -> None:
     found = connectors.find(name)
     assert found.name == name
@@ -54,7 +56,7 @@ def test_finding_imports_no_connector() -> None:
         "    try: connectors.find(name)\n"
         "    except connectors.NotInstalled: pass\n"
         "print(sorted(m for m in sys.modules\n"
-        "    if m.split('.')[0] in ('torch', 'redis', 'lmcache', 'trio', 'glide_sync')\n"
+        "    if m.split('.')[0] in ('torch', 'redis', 'lmcache', 'trio', 'glide_sync', 'valkey', 'coredis')\n"
         "    or m.startswith('kvproof.connectors.') and m != 'kvproof.connectors.environments'))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)

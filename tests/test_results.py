@@ -208,6 +208,7 @@ def test_the_shipped_known_files_are_right() -> None:
     assert {(found.connector, found.bug) for found in entries} == {
         ("lmcache-resp", "lost-completion"), ("lmcache-resp", "nil-get"), ("lmcache-resp", "worker-key"),
         ("lmcache-redis", "worker-key"), ("lmcache-valkey", "worker-key"), ("redis-py-asyncio", "cancel-cross-talk"),
+        ("lmcache-l2-resp", "nil-get"),
     }
     for found in entries:
         assert found.reason, found

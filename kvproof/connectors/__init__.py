@@ -17,8 +17,8 @@ from kvproof.errors import NotInstalled, UsageError
 GROUP = "kvproof.connectors"
 """The entry-point group under which other distributions register adapters."""
 
-PINNED = ("redis-py-asyncio==4.5.3",)
-"""Versions in environments beside that a whole run covers as well: the last with a historic bug."""
+PINNED = ("redis-py==4.5.3", "redis-py-asyncio==4.5.3")
+"""Versions in environments beside that a whole run covers as well: the last with a historic bug, in both clients."""
 
 BUGS = ("lost-completion", "nil-get", "worker-key", "cancel-cross-talk")
 """The historic bugs that `reference+BUG` switches on."""
@@ -75,9 +75,19 @@ _BUILTIN = {
     "lmcache-engine-valkey": _Builtin(
         "kvproof.connectors.lmcache_engine:LMCacheEngineValkey", "lmcache", ("torch", "glide_sync", "lmcache"),
         f"{_LMCACHE} && pip install valkey-glide-sync==2.6.0"),
+    "lmcache-l2-resp": _Builtin(
+        "kvproof.connectors.lmcache_l2_resp:LMCacheL2Resp", "lmcache", ("torch", "lmcache"), _LMCACHE),
+    "lmcache-fs": _Builtin(
+        "kvproof.connectors.lmcache_fs:LMCacheFS", "lmcache", ("torch", "aiofiles", "lmcache"), _LMCACHE),
     "redis-py": _Builtin("kvproof.connectors.redis_py:RedisPy", "redis", ("redis",), "pip install redis==8.1.0"),
     "redis-py-asyncio": _Builtin(
         "kvproof.connectors.redis_py_asyncio:RedisPyAsyncio", "redis", ("redis",), "pip install redis==8.1.0"),
+    "valkey-py": _Builtin("kvproof.connectors.valkey_py:ValkeyPy", "valkey", ("valkey",), "pip install valkey==6.2.0"),
+    "valkey-glide-sync": _Builtin(
+        "kvproof.connectors.valkey_glide_sync:ValkeyGlideSync", "valkey-glide-sync", ("glide_sync",),
+        "pip install valkey-glide-sync==2.6.0"),
+    "coredis": _Builtin(
+        "kvproof.connectors.coredis_client:Coredis", "coredis", ("coredis",), "pip install coredis==6.9.0"),
 }
 
 

@@ -82,7 +82,7 @@ class Place:
     full chunk. connections: how many connections to hold, where a connector lets one choose. timeout: seconds that
     a call may take by the connector's own configuration. device: "cpu" or "cuda", where buffers live. salt: the
     tenant's, adapter: the LoRA adapter's; only adapters with the capability of that name have to look at them.
-    directory: a private one, for connectors whose truth channel is "directory".
+    directory: a private directory for a connector whose truth is "directory"; empty for others.
     """
 
     endpoint: Endpoint

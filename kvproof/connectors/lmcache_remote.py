@@ -1,4 +1,4 @@
-"""LMCache's RemoteBackend as an adapter: what its resp, redis and valkey connectors have in common.
+"""LMCache's RemoteBackend as an adapter: what its resp, redis, valkey and fs connectors have in common.
 
 Importing this module imports LMCache. LMCache needs `transformers` for two names only (AutoConfig, AutoTokenizer),
 neither of which a remote backend uses; where it is not installed an empty stand-in takes its place.

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from kvproof.connectors.adapter import Cancelled
+
 Result = TypeVar("Result")
+
+TURNS = 10
+"""Turns of the loop in which a command that was sent is known to be sent, whatever wraps the sending."""
 
 
 class LoopThread:
@@ -39,3 +44,25 @@ class LoopThread:
             self.loop.run_forever()
         finally:
             self.loop.close()
+
+
+async def cancelled_by(when: Callable[[], None], read: Coroutine[Any, Any, Result]) -> Cancelled | Result:
+    """Run a read as a task, cancel it once `when` has returned, and say how it ended."""
+    task = asyncio.ensure_future(read)
+    try:
+        # In a thread of its own, because `when` blocks and the loop has to go on sending and receiving.
+        await asyncio.to_thread(when)
+        # What the loop has at hand comes first: asyncio.wait_for before Python 3.12 swallows a cancellation that
+        # meets the very end of what it waited for, here of sending the command.
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+    finally:
+        task.cancel()
+    try:
+        return await task
+    except asyncio.CancelledError as error:
+        return Cancelled(_words(error))
+
+def _words(error: BaseException) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -14,25 +14,32 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from kvproof.connectors.adapter import Buffer, Cancelled, Failed, Hit, Miss, Outcome, Place, Read
-from kvproof.connectors.loop_thread import LoopThread
-from kvproof.connectors.redis_py import PARSES, RedisKeys, ReplyWatch, aligned, counted, failed, filled, find_method
+from kvproof.connectors.loop_thread import LoopThread, cancelled_by
+from kvproof.connectors.plain_clients import (
+    BATCHED_EXISTS,
+    EXISTS,
+    GET,
+    LOOP_READS,
+    MGET,
+    PARSES,
+    RedisKeys,
+    ReplyWatch,
+    aligned,
+    counted,
+    failed,
+    filled,
+    find_method,
+)
 from kvproof.faults.gates import Gap, Line, Watch, substitute
 from kvproof.models.chunks import ChunkKey
-
-EXISTS = Read("exists", payload=False, sync=False)
-BATCHED_EXISTS = Read("batched_exists", payload=False, batch=True, sync=False)
-GET = Read("get", sync=False)
-MGET = Read("mget", batch=True, sync=False)
-
-TURNS = 10
-"""Turns of the loop in which a command that was sent is known to be sent, whatever wraps the sending."""
 
 
 class RedisPyAsyncio(RedisKeys):
     """redis-py's asyncio client on a blocking pool, on an event loop in a thread of its own."""
 
     name = "redis-py-asyncio"
-    reads = (EXISTS, BATCHED_EXISTS, GET, MGET)
+    distribution = "redis"
+    reads = LOOP_READS
     abandons = "cancel"
     preload: ClassVar[tuple[str, ...]] = ("kvproof.connectors.redis_py_asyncio",)
 
@@ -91,25 +98,7 @@ class RedisPyAsyncio(RedisKeys):
         self, read: Read, chunks: Sequence[tuple[ChunkKey, Buffer]], when: Callable[[], None]
     ) -> Cancelled | list[Outcome]:
         """Begin a read as a task, cancel it once `when` has returned, and say how it ended."""
-        return self._loop.call(self._cancel(read, chunks, when))
-
-    async def _cancel(
-        self, read: Read, chunks: Sequence[tuple[ChunkKey, Buffer]], when: Callable[[], None]
-    ) -> Cancelled | list[Outcome]:
-        task = asyncio.ensure_future(self._read(self.client, read, chunks))
-        try:
-            # In a thread of its own, because `when` blocks and the loop has to go on sending and receiving.
-            await asyncio.to_thread(when)
-            # What the loop has at hand comes first: asyncio.wait_for before Python 3.12 swallows a cancellation that
-            # meets the very end of what it waited for, here of sending the command.
-            for _ in range(TURNS):
-                await asyncio.sleep(0)
-        finally:
-            task.cancel()
-        try:
-            return await task
-        except asyncio.CancelledError as error:
-            return Cancelled(_words(error))
+        return self._loop.call(cancelled_by(when, self._read(self.client, read, chunks)))
 
     def gaps(self) -> Sequence[Gap]:
         """Return the calls between whose sending and reading a reply can arrive.
@@ -160,8 +149,3 @@ def _watch(command: str, hold: float) -> Iterator[Watch]:
 async def _close(client: Any) -> None:
     await getattr(client, "aclose", client.close)()
     await client.connection_pool.disconnect()
-
-
-def _words(error: BaseException) -> str:
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

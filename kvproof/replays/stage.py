@@ -10,7 +10,7 @@ from typing import Any
 from kvproof.connectors import Connector
 from kvproof.connectors.adapter import Place
 from kvproof.faults.servers import Server
-from kvproof.rig import Ground, described
+from kvproof.rig import Ground, Unsupported, described
 from kvproof.runner.forks import Forks
 
 TIMEOUT = 2.0
@@ -63,6 +63,11 @@ def stage_for(
     device: str = "cpu",
     stopped: threading.Event | None = None,
 ) -> Stage:
-    """Ask the connector's adapter what it declares, and return the stage; raises what `rig.described` does."""
+    """Ask the connector's adapter what it declares, and return the stage.
+
+    Raises what `rig.described` does, and Unsupported when the connector asks nothing of a server.
+    """
     found = described(connector, forks, device)
+    if found.truth == "directory":
+        raise Unsupported("it keeps its chunks in a directory, and every case here stands on the wire to a server")
     return Stage(connector, found, server, forks, device, stopped or threading.Event(), replay=replay)
