@@ -209,9 +209,14 @@ def failed(error: BaseException) -> Failed:
 
 
 def counted(present: Sequence[Any]) -> list[Outcome]:
-    """Return a hit for each chunk before the first that is absent, and a miss from there on."""
-    count = next((index for index, one in enumerate(present) if not one), len(present))
-    return [Hit() if index < count else Miss() for index in range(len(present))]
+    """Return a hit for each chunk before the first that is absent, and a miss from there on.
+
+    What is not a number, which is all that EXISTS answers with, is a failure.
+    """
+    count = next((index for index, one in enumerate(present) if one != 1), len(present))
+    return [Hit() if index < count else Miss() if isinstance(one, int)
+            else Failed(f"EXISTS answered a {type(one).__name__}, expected a number")
+            for index, one in enumerate(present)]
 
 
 def filled(value: Any, buffer: Buffer) -> Outcome:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from kvproof.rig import Found
 from kvproof.rules.cell import Cell
 from kvproof.rules.plan import OTHERS, Plan
+from kvproof.rules.round_trip import sized
 from kvproof.rules.rule import Broken, Case, Rule
 
 SIZES = (16, 128, 4096, 12_390_400)
@@ -18,7 +19,7 @@ def cases(plan: Plan) -> Iterator[Case]:
     for read in plan.reads():
         for size in SIZES if read.payload else (4096,):
             if plan.described.holds(size):
-                yield Case(f"none:{size}B", read, place={"chunk_bytes": size}, given={"shape": "absent"})
+                yield Case(f"none:{size}B", read, place=sized(size), given={"shape": "absent"})
     yield from plan.disturbed(plan.reads(), "absent", "harmless")
     yield from plan.disturbed(plan.reads(payload=True), "present", "nil")
 

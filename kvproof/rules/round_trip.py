@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from kvproof.rules.cell import Cell
 from kvproof.rules.plan import Plan
@@ -19,13 +20,18 @@ LOOKS = {
 """What a payload begins with that could be taken for something else."""
 
 
+def sized(size: int) -> dict[str, Any]:
+    """Return the place of a chunk of so many bytes, with a timeout that a slow client needs for large ones."""
+    return {"chunk_bytes": size} | ({"timeout": 5.0} if size > 2**20 else {})
+
+
 def cases(plan: Plan) -> Iterator[Case]:
     """Try each size, element type and look, and what does no more than cut a right reply into pieces."""
     for read in plan.reads():
         sizes = SIZES if read.payload else (4096,)
         for size in sizes:
             if plan.described.holds(size):
-                yield Case(f"none:{size}B", read, place={"chunk_bytes": size})
+                yield Case(f"none:{size}B", read, place=sized(size))
         for name, dtype in DTYPES.items() if read.payload else ():
             yield Case(f"none:{name}", read, place={"dtype": dtype})
         for look, begins in LOOKS.items() if read.payload else ():
