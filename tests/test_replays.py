@@ -46,7 +46,7 @@ EXPECTED = {
 
 def kvproof(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*KVPROOF, *arguments], capture_output=True, text=True, timeout=300.0, env={**os.environ, **(environment or {})}
+        [*KVPROOF, *arguments], capture_output=True, text=True, timeout=600.0, env={**os.environ, **(environment or {})}
     )
 
 
