@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -182,7 +182,7 @@ def test_a_cancelled_read_writes_nothing_and_leaves_no_reply(server: Server) -> 
 
 
 def test_a_read_that_has_ended_cannot_be_cancelled(server: Server) -> None:
-    with opened(server) as (connector, endpoint):
+    with opened(server) as (connector, _):
         stored(connector, "aa")
         chunks = poisoned(connector, "aa")
         assert connector.cancel_read(

@@ -64,7 +64,7 @@ class Honest(Connected):
         """Ask for each, in this thread or, asynchronously, in one of its own."""
         if read.sync:
             return self.read_now(read, chunks, self.call())
-        return self.wait(*self.begin(read, chunks))
+        return self.wait(*self.begin(read, chunks, self.call()))
 
     def read_now(self, read: Read, chunks: Sequence[Chunk], call: Call) -> list[Outcome]:
         """Ask for each and wait for the answers."""
@@ -79,22 +79,23 @@ class Honest(Connected):
         self, read: Read, chunks: Sequence[Chunk], when: Callable[[], None]
     ) -> Cancelled | list[Outcome]:
         """Begin, and cancel when the moment has come."""
-        call, thread, outcomes = self.begin(read, chunks)
+        call = self.call()
+        begun = self.begin(read, chunks, call)
         when()
         self.cancel(call)
-        found = self.wait(call, thread, outcomes)
+        found = self.wait(*begun)
         return Cancelled("cancelled") if Failed("cancelled") in found else found
 
-    def begin(self, read: Read, chunks: Sequence[Chunk]) -> tuple[Call, threading.Thread, list[Outcome]]:
+    def begin(self, read: Read, chunks: Sequence[Chunk], call: Call) -> tuple[threading.Thread, list[Outcome]]:
         """Begin a read in a thread of its own; its outcomes are there when the thread has ended."""
-        call, outcomes = self.call(), list[Outcome]()
+        outcomes = list[Outcome]()
         thread = threading.Thread(target=lambda: outcomes.extend(self.read_now(read, chunks, call)), daemon=True)
         with self.changed:
             self.threads.add(thread)
             thread.start()
-        return call, thread, outcomes
+        return thread, outcomes
 
-    def wait(self, call: Call, thread: threading.Thread, outcomes: list[Outcome]) -> list[Outcome]:
+    def wait(self, thread: threading.Thread, outcomes: list[Outcome]) -> list[Outcome]:
         """Wait for a read that has begun; its own deadline ends it."""
         thread.join()
         with self.changed:
