@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -141,7 +142,7 @@ def ranks_find(server: Server, kind: type[Honest]) -> bool:
             got(second, "bb", how=how)[0][0] == Hit() for how in second.reads)
 
 
-IDENTITIES: list[dict[str, object]] = [
+IDENTITIES: list[dict[str, Any]] = [
     {}, {"model": "m", "world_size": 11}, {"model": "m1", "world_size": 1}, {"dtype": "float16"}, {"salt": "ab"},
     {"adapter": "ab"}, {"salt": "a", "adapter": "b"}, {"salt": "b", "adapter": "a"},
 ]
@@ -186,7 +187,8 @@ def close_ends_calls(server: Server, kind: type[Honest]) -> bool:
 
 
 def nothing_is_left(server: Server, kind: type[Honest]) -> bool:
-    with opened(server, kind=kind), server.connect() as truth:
+    with opened(server, kind=kind) as (first, _), server.connect() as truth:
+        got(first, "aa")
 
         def held() -> tuple[int, int]:
             return threading.active_count(), int(truth.info("clients")["connected_clients"])
