@@ -190,14 +190,15 @@ def nothing_is_left(server: Server, kind: type[Honest]) -> bool:
     with opened(server, kind=kind) as (first, _), server.connect() as truth:
         got(first, "aa")
 
-        def held() -> tuple[int, int]:
-            return threading.active_count(), int(truth.info("clients")["connected_clients"])
+        def clients() -> int:
+            return int(truth.info("clients")["connected_clients"])
 
-        before = held()
-        with opened(server, kind=kind, timeout=0.1) as (connector, _):
-            got(connector, "aa")
+        before, threads_before = clients(), set(threading.enumerate())
+        second = kind(first.place)
+        got(second, "aa")
+        second.close()
         end = time.monotonic() + 0.5
-        while any(now > then for now, then in zip(held(), before, strict=True)):
+        while clients() > before or set(threading.enumerate()) - threads_before:
             if time.monotonic() > end:
                 return False
             time.sleep(0.01)
