@@ -219,11 +219,16 @@ def matrix(runs: Sequence[Run], order: Iterable[str]) -> Matrix:
 
 @dataclass
 class Cause:
-    """One finding of a connector, with all the fields in which it is seen."""
+    """One finding of a connector, with all the fields, of all runs, in which it is seen."""
 
-    column: Column
+    connector: str
     group: Group
     fields: list[tuple[Field, int]]
+
+    @property
+    def versions(self) -> list[str]:
+        """The versions of the connector that have it."""
+        return list(dict.fromkeys(field.column.version for field, _ in self.fields))
 
     @property
     def count(self) -> int:
@@ -233,10 +238,11 @@ class Cause:
 
 def causes(found: Matrix, kinds: Sequence[Kind]) -> list[Cause]:
     """Return what was found of these kinds, one entry a connector and cause, the most cells first."""
-    merged: dict[tuple[Column, Kind, str], Cause] = {}
+    merged: dict[tuple[str, Kind, str], Cause] = {}
     for each in found.ordered():
         for group in each.groups:
             if group.kind in kinds:
-                cause = merged.setdefault((each.column, group.kind, group.cause), Cause(each.column, group, []))
+                connector = each.column.connector
+                cause = merged.setdefault((connector, group.kind, group.cause), Cause(connector, group, []))
                 cause.fields.append((each, len(group.cells)))
     return sorted(merged.values(), key=lambda cause: (KINDS.index(cause.group.kind), -cause.count))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shlex
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -61,7 +62,7 @@ def _environment() -> Environment:
         lstrip_blocks=True, finalize=lambda value: line(value, 2000) if type(value) is str else value,
     )
     environment.globals.update(
-        kind_of=fields.kind_of, letter_of=fields.letter_of, line=line, lines=lines, zip_longest=zip_longest,
+        kind_of=fields.kind_of, letter_of=fields.letter_of, line=line, lines=lines, quote=shlex.quote,
         obligation_kind=obligation_kind, replay_kind=replay_kind)
     return environment
 
@@ -91,7 +92,7 @@ def _drawn(template: Any, cell: fields.Shown) -> str:
     return Markup(template.render(
         cell=cell, wire=wire, diagram=Markup(diagram(wire)), steps=lines(evidence.get("steps", []), 60),
         blocks=[(title, lines(evidence[name], 60)) for name, title in (
-            ("stack", "Where it is stuck, the innermost call first"), ("output", "The end of its output"),
+            ("stack", "Stack, innermost call first"), ("output", "The end of its output"),
             ("schedule", "Schedule")) if evidence.get(name)] + others))
 
 
