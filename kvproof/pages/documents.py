@@ -80,7 +80,7 @@ def _row(place: str, given: Any, row: type[_Row]) -> _Row:
     if not isinstance(given, dict):
         raise UsageError(f"{place} is {type(given).__name__}, expected an object; give a file that kvproof wrote "
                          "with --json")
-    values = {}
+    values: dict[str, Any] = {}
     for each in fields(row):
         if each.name not in given and (each.default is not MISSING or each.default_factory is not MISSING):
             continue

@@ -17,7 +17,7 @@ Kind = Literal["finding", "intermittent", "inconclusive", "known", "neutral", "p
 KINDS: tuple[Kind, ...] = ("finding", "intermittent", "inconclusive", "known", "neutral", "pass")
 """What a row may mean for its run, the worst first."""
 _LETTERS = {"fail": "F", "hang": "H", "crash": "C", "leak": "L", "reproduced": "R", "refuted": "R", "toothless": "T",
-            "vacuous": "V", "unsupported": "–"}
+            "vacuous": "V", "unsupported": "-"}
 _WAITING = re.compile(r"/(threading|selectors|queue|socket|ssl|concurrent/futures/\w+|asyncio/\w+)\.py\"?, line ")
 """Frames in which anything may wait, whatever its cause."""
 _VARYING = re.compile(r"\b[0-9a-f]*\d[0-9a-f]*\b|\d+")
@@ -60,7 +60,7 @@ class Shown:
             return f"{self.row.verdict} in {place}"
         said = line(self.row.explain)
         for name in (self.row.fault, self.row.read):
-            said = said.replace(name, "…") if len(name) > 2 else said
+            said = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "…", said) if name else said
         return f"{self.row.verdict}: {_VARYING.sub('#', said)}"
 
     @property
@@ -115,7 +115,7 @@ class Group:
     def rates(self) -> str:
         """The shares of tries that ended so, where tries ended differently."""
         rates = sorted({round(100 * cell.row.rate) for cell in self.cells if cell.row.rate is not None})
-        return "" if not rates else f"{rates[0]}%" if len(rates) == 1 else f"{rates[0]}–{rates[-1]}%"
+        return "" if not rates else f"{rates[0]}%" if len(rates) == 1 else f"{rates[0]}-{rates[-1]}%"
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,7 @@
     }
     for (const row of all("#matrix tbody tr")) row.hidden = all("td", row).every((td) => td.matches(".dim, .none"));
     for (const row of rows) row.element.hidden = !fits(row);
+    for (const list of all(".list")) list.hidden = all("[data-kind]", list).every((one) => one.hidden);
     const unclear = cells.filter((one) => one.kind === "inconclusive" && one.element.hidden).length;
     said.textContent = `${shown} of ${cells.length} cells` + (unclear ? `; ${unclear} inconclusive ones are hidden` : "");
   };

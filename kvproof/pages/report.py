@@ -6,6 +6,7 @@ import base64
 import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,12 +126,19 @@ def _counts(runs: Sequence[Run]) -> dict[int, dict[str, list[tuple[fields.Kind, 
     return found
 
 
-def _obligations(runs: Sequence[Run]) -> list[tuple[int, ObligationRow]]:
-    """Return all obligations, the same of several runs side by side."""
-    names = {row.id: None for run in runs for row in run.obligations}
-    rows = [(run.number, row) for run in runs for row in run.obligations]
-    order = {name: index for index, name in enumerate(names)}
-    return sorted(rows, key=lambda one: order[one[1].id])
+def _obligations(runs: Sequence[Run]) -> list[tuple[list[int], ObligationRow]]:
+    """Return all obligations with the runs that they are of; what several runs found alike stands there once."""
+    found: dict[str, list[tuple[list[int], ObligationRow]]] = {}
+    for run in runs:
+        for row in run.obligations:
+            alike = found.setdefault(row.id, [])
+            same = next((numbers for numbers, other in alike
+                         if replace(other, seconds=row.seconds, slowest=row.slowest) == row), None)
+            if same is None:
+                alike.append(([run.number], row))
+            elif same[-1] != run.number:
+                same.append(run.number)
+    return [one for alike in found.values() for one in alike]
 
 
 def _replays(runs: Sequence[Run]) -> list[tuple[int, ReplayRow]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
+from itertools import takewhile
 from typing import Literal
 
 ROWS = 120
@@ -79,7 +79,7 @@ def rows(log: Sequence[str]) -> list[Row]:
 
 
 def _events(log: Sequence[str]) -> list[_Event]:
-    parsed = []
+    parsed: list[tuple[str, re.Match[str] | None, re.Match[str] | None]] = []
     keys: set[str] = set()
     for line in log:
         known = _EVENT.fullmatch(line)
@@ -119,7 +119,7 @@ def _folded(events: Sequence[_Event]) -> Row:
     counts = dict.fromkeys(asked, 0)
     for command in asked:
         counts[command] += 1
-    label = ", ".join(command + (f" ×{count}" if count > 1 else "") for command, count in counts.items())
+    label = ", ".join(command + (f" ({count})" if count > 1 else "") for command, count in counts.items())
     return Row("fold", events[0].connection, label, "", "\n".join(event.line for event in events))
 
 
@@ -143,11 +143,16 @@ def _row(event: _Event, short: dict[str, str]) -> Row:
     return Row(kind, event.connection, f"{name}{size}", "", event.line)
 
 
+def _common(names: Sequence[str]) -> str:
+    """Return what all of them begin with."""
+    return "".join(letters[0] for letters in takewhile(lambda here: len(set(here)) == 1, zip(*names, strict=False)))
+
+
 def _short(keys: Sequence[str]) -> dict[str, str]:
     """Return short names of keys: without what all of them begin and end with, from a separator on."""
     names = list(dict.fromkeys(keys))
     if len(names) < 2:
         return {name: name if len(name) <= 28 else f"…{name[-27:]}" for name in names}
-    begin = len(re.sub(r"[^@:/|{}]*$", "", commonprefix(names)))
-    end = len(re.sub(r"^[^@:/|{}]*", "", commonprefix([name[begin:][::-1] for name in names])[::-1]))
+    begin = len(re.sub(r"[^@:/|{}]*$", "", _common(names)))
+    end = len(re.sub(r"^[^@:/|{}]*", "", _common([name[begin:][::-1] for name in names])[::-1]))
     return {name: name[begin : len(name) - end] or name for name in names}
