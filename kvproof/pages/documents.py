@@ -21,6 +21,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,), "bool": (bool,), "int": (int,), "float": (int, float), "list": (list,), "dict": (dict,),
     "None": (type(None),), "Where": (dict,),
 }
+_MOST = 2**53
+"""The largest number; nor is one that is none read."""
 _Row = TypeVar("_Row", CellRow, ObligationRow, ReplayRow, Complaint, Where)
 
 
@@ -90,10 +92,22 @@ def _row(place: str, given: Any, row: type[_Row]) -> _Row:
 
 
 def _field(place: str, given: Mapping[str, Any], name: str, kind: str) -> Any:
-    expected = [one.strip().partition("[")[0] for one in kind.split(" | ")]
-    allowed = tuple(each for one in expected for each in _TYPES[one])
-    value = given.get(name)
-    if name not in given or not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-        said = f"{name} is {line(value, 60)}" if name in given else f"there is no {name}"
-        raise UsageError(f"{place}: {said}, expected {kind}; give a file that kvproof wrote with --json")
-    return value
+    if name in given and _fits(given[name], kind):
+        return given[name]
+    said = f"{name} is {line(given[name], 60)}" if name in given else f"there is no {name}"
+    raise UsageError(f"{place}: {said}, expected {kind}; give a file that kvproof wrote with --json")
+
+
+def _fits(value: Any, kind: str) -> bool:
+    """Return whether a value is of a type that is written such as "float | None" or "list[dict[str, Any]]"."""
+    outer, _, inner = kind.partition("[")
+    allowed = tuple(each for one in outer.split(" | ") for each in _TYPES[one])
+    if " | " in inner:
+        allowed += tuple(each for one in inner.partition(" | ")[2].split(" | ") for each in _TYPES[one])
+    if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+        return False
+    if isinstance(value, (int, float)):
+        return -_MOST <= value <= _MOST
+    if isinstance(value, list) and inner:
+        return all(isinstance(each, _TYPES[inner.partition("[")[0].removesuffix("]")]) for each in value)
+    return True

@@ -20,7 +20,7 @@ _LETTERS = {"fail": "F", "hang": "H", "crash": "C", "leak": "L", "reproduced": "
             "vacuous": "V", "unsupported": "-"}
 _WAITING = re.compile(r"/(threading|selectors|queue|socket|ssl|concurrent/futures/\w+|asyncio/\w+)\.py\"?, line ")
 """Frames in which anything may wait, whatever its cause."""
-_VARYING = re.compile(r"\b[0-9a-f]*\d[0-9a-f]*\b|\d+")
+_VARYING = re.compile(r"(?:\b[0-9a-f]*\d[0-9a-f]*\b|\d+)(?:\.\d+)?")
 
 
 def kind_of(verdict: str, known: bool = False, rate: float | None = None) -> Kind:

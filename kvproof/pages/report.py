@@ -64,7 +64,7 @@ def _environment() -> Environment:
     )
     environment.globals.update(
         kind_of=fields.kind_of, letter_of=fields.letter_of, line=line, lines=lines, quote=shlex.quote,
-        obligation_kind=obligation_kind, replay_kind=replay_kind)
+        refuted=refuted, open_queries=open_queries, obligation_kind=obligation_kind, replay_kind=replay_kind)
     return environment
 
 
@@ -102,6 +102,17 @@ def obligation_kind(row: ObligationRow) -> fields.Kind:
     if row.limit and row.verdict == "proved":
         return "finding"
     return fields.kind_of(row.verdict, row.known)
+
+
+def refuted(row: ObligationRow) -> int:
+    """Return how many of an obligation's mutants are refuted."""
+    return sum(mutant.get("verdict") == "refuted" for mutant in row.mutants)
+
+
+def open_queries(row: ObligationRow) -> int:
+    """Return of how many queries the second solver could not tell."""
+    unknown = (row.second_solver or {}).get("unknown")
+    return len(unknown) if isinstance(unknown, list) else 0
 
 
 def replay_kind(row: ReplayRow) -> fields.Kind:
