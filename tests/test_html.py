@@ -286,12 +286,12 @@ def test_the_command_tries_that_cell_and_no_other() -> None:
 
 def test_a_wire_log_is_taken_apart_again() -> None:
     assert [(row.kind, row.connection, row.label, row.did) for row in rows(WIRE)] == [
-        ("open", 1, "opened", ""), ("fold", 1, "HELLO, CLIENT", ""),
+        ("open", 1, "connection 1 opened", ""), ("fold", 1, "HELLO, CLIENT", ""),
         ("request", 1, "SET a0c1 · 4,190 B", ""), ("reply", 1, "SET a0c1 · 5 B", ""),
         ("request", 2, "GET b0d1 · 85 B", ""), ("struck", 2, "reply GET b0d1", "attribute inserted"),
         ("reply", 2, "GET b0d1 · null", ""), ("struck", 2, "reply PING", "released by go"),
         ("call", 0, "the call returned", ""), ("close", 1, "GET a0c1", "closed by client (closed)"),
-        ("next", 0, "another process, behind a proxy of its own", ""), ("open", 1, "opened", ""),
+        ("next", 0, "another process, behind a proxy of its own", ""), ("open", 1, "connection 1 opened", ""),
         ("note", 0, "no such line", "")]
     assert rows([]) == []
     assert len(rows([f"connection 1 request GET k{number} 9 bytes" for number in range(900)])) == 121

@@ -137,7 +137,7 @@ def _row(event: _Event, short: dict[str, str]) -> Row:
         label = f"{event.direction} {name}".strip()
         return Row("struck", event.connection, label, f"{event.did}{by}", event.line)
     if event.direction == "open":
-        return Row("open", event.connection, "opened", "", event.line)
+        return Row("open", event.connection, f"connection {event.connection} opened", "", event.line)
     size = " · null" if event.null else f" · {event.size:,} B" if event.size else ""
     kind: Kind = "request" if event.direction == "request" else "push" if event.direction == "push" else "reply"
     return Row(kind, event.connection, f"{name}{size}", "", event.line)
