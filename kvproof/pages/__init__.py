@@ -1,0 +1,1 @@
+"""Results as pages for a browser: one file that needs nothing else."""
