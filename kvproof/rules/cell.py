@@ -28,6 +28,7 @@ class Cell:
     """One rule on one connector by one read under one disturbance.
 
     Rigs that are opened here are closed at the cell's end. steps: what was done and what came of it, in order.
+    reads: how many calls that read were made so far.
     """
 
     ground: Ground
@@ -39,6 +40,7 @@ class Cell:
     trouble: dict[str, Any] = field(default_factory=dict)
     rigs: list[Rig] = field(default_factory=list)
     known: list[tuple[str, int]] = field(default_factory=list)
+    reads: int = 0
 
     @property
     def read(self) -> Read:
@@ -85,11 +87,18 @@ class Cell:
         return self.read if self.read != PUT else next((read for read in reads if read.payload), reads[0])
 
     def put(self, rig: Rig, *chunks: tuple[str, int], begins: str = "") -> None:
-        """Store chunks, one call each, undisturbed; raises NotOpened when that does not work."""
+        """Store chunks, one call each, undisturbed.
+
+        Raises NotOpened when that does not work on a connector that was never read with, and Broken afterwards.
+        """
         for chunk, version in chunks:
             answer = rig.run("kvproof.runner.calls:put", chunks=[(chunk, version)], begins=begins)
             if not isinstance(answer, Returned) or answer.value != ["hit"]:
-                raise NotOpened(f"without any fault, storing {chunk}: {briefly(answer)}")
+                said = f"without any fault, storing {chunk}"
+                if self.reads:
+                    self.ended(answer, said)
+                    raise Broken(f"{said} after {self.steps[-1]}: {briefly(answer)}")
+                raise NotOpened(f"{said}: {briefly(answer)}")
             self.known.append((chunk, version))
             self.steps.append(f"put {chunk} version {version}: stored")
 
@@ -107,6 +116,7 @@ class Cell:
         found: list[Found] = []
         for call in [list(chunks)] if how.batch else [[chunk] for chunk in chunks]:
             these = rig.batch(how.name, call, self.known, begins)
+            self.reads += 1
             self.steps += [f"{how.name} {each.chunk}: {each.words}" for each in these]
             self._came_back(these)
             found += these

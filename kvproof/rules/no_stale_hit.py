@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from kvproof.rules.cell import Cell
 from kvproof.rules.menu import Group
 from kvproof.rules.plan import Plan
-from kvproof.rules.rule import Case, Rule
+from kvproof.rules.rule import Broken, Case, Rule
 from kvproof.rules.truth import truth
 
 LIES: dict[str, Callable[[bytes], bytes]] = {
@@ -48,7 +48,11 @@ def check(cell: Cell) -> None:
             if value is not None and len(value) >= rig.place.chunk_bytes:
                 channel.set(name, change(value))
                 cell.steps.append(f"the value under {name} was changed: {cell.case.fault}")
-    cell.no_lies(cell.strike(rig), f"with a value that is not the chunk's ({cell.case.fault})")
+    found = cell.strike(rig)
+    cell.no_lies(found, f"with a value that is not the chunk's ({cell.case.fault})")
+    if change is not None and found[0].outcome == "hit":
+        raise Broken(f"what is stored for {found[0].chunk} has not the chunk's length or bytes ({cell.case.fault}), and "
+                     f"{cell.read.name} of it was a hit")
 
 
 RULE = Rule("no-stale-hit", cases, check)

@@ -1,0 +1,72 @@
+"""The zoo: each wrong connector is caught by its own rule, and by no rule that it does not break."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kvproof import check, connectors
+from kvproof.connectors import Connector
+from kvproof.results import CellRow, is_finding
+from kvproof.rules import RULES
+from tests.zoo.honest import Honest
+from tests.zoo.members import MEMBERS
+from tests.zoo.wrong import Wrong
+
+STRIDE = 24
+"""Cells that are tried at once, until one of them has caught it."""
+
+
+def connector(member: type[Honest]) -> Connector:
+    """Return the connector that a class of the zoo is."""
+    return connectors.find(f"{member.__module__}:{member.__name__}")
+
+
+def first_finding(member: type[Wrong]) -> tuple[CellRow | None, list[CellRow]]:
+    """Try the cells of the member's own rule until one catches it; return that, and all that were tried."""
+    asked, tried = check.Asked(rules=(member.rule,), again=0), []
+    with check.grounds(None, "cpu") as make, ThreadPoolExecutor(STRIDE) as pool:
+        ground = make(connector(member), threading.Event())
+        cells = check.plan(ground, pool, asked)
+        for begin in range(0, len(cells), STRIDE):
+            rows = list(pool.map(lambda cell: check.attempt(ground, cell, asked), cells[begin : begin + STRIDE]))
+            tried += rows
+            for row in rows:
+                if is_finding(row.verdict):
+                    return row, tried
+    return None, tried
+
+
+def test_every_rule_has_two_wrong_connectors_or_more() -> None:
+    counts = Counter(member.rule for member in MEMBERS)
+    few = {rule: counts[rule] for rule in RULES if counts[rule] < 2}
+    assert not few, f"rules with fewer than two wrong connectors: {few}"
+    assert len(MEMBERS) >= 40, f"expected 40 wrong connectors or more, got {len(MEMBERS)}"
+    assert set(counts) <= set(RULES)
+
+
+@pytest.mark.parametrize("member", MEMBERS, ids=lambda member: member.__name__)
+def test_a_wrong_connector_is_caught_by_its_own_rule(member: type[Wrong]) -> None:
+    caught, tried = first_finding(member)
+    assert caught is not None, f"{member.__name__}: none of the {len(tried)} cells of {member.rule} caught it: {Counter(
+        row.verdict for row in tried)}"
+
+
+def test_the_honest_connector_passes_everything() -> None:
+    rows = check.run([connector(Honest)], check.Asked())
+    wrong = [f"{row.id}: {row.verdict}: {row.explain}" for row in rows if row.verdict != "pass"]
+    assert not wrong, "\n".join(wrong[:20])
+    assert {row.rule for row in rows} == set(RULES)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("member", MEMBERS, ids=lambda member: member.__name__)
+def test_a_wrong_connector_is_caught_by_no_rule_that_it_does_not_break(member: type[Wrong]) -> None:
+    rows = check.run([connector(member)], check.Asked(again=0))
+    wrong = [f"{row.id}: {row.verdict}: {row.explain}" for row in rows
+             if is_finding(row.verdict) and row.rule not in member.breaks]
+    assert not wrong, f"{member.__name__} breaks {sorted(member.breaks)} only, and was caught by\n" + "\n".join(wrong[:10])
+    assert any(is_finding(row.verdict) and row.rule == member.rule for row in rows)
