@@ -51,8 +51,8 @@ def test_every_rule_has_two_wrong_connectors_or_more() -> None:
 @pytest.mark.parametrize("member", MEMBERS, ids=lambda member: member.__name__)
 def test_a_wrong_connector_is_caught_by_its_own_rule(member: type[Wrong]) -> None:
     caught, tried = first_finding(member)
-    assert caught is not None, f"{member.__name__}: none of the {len(tried)} cells of {member.rule} caught it: {Counter(
-        row.verdict for row in tried)}"
+    verdicts = Counter(row.verdict for row in tried)
+    assert caught is not None, f"{member.__name__}: none of the {len(tried)} cells of {member.rule} caught it: {verdicts}"
 
 
 def test_the_honest_connector_passes_everything() -> None:
@@ -68,5 +68,6 @@ def test_a_wrong_connector_is_caught_by_no_rule_that_it_does_not_break(member: t
     rows = check.run([connector(member)], check.Asked(again=0))
     wrong = [f"{row.id}: {row.verdict}: {row.explain}" for row in rows
              if is_finding(row.verdict) and row.rule not in member.breaks]
-    assert not wrong, f"{member.__name__} breaks {sorted(member.breaks)} only, and was caught by\n" + "\n".join(wrong[:10])
+    said = f"{member.__name__} breaks {sorted(member.breaks)} only, and was caught by"
+    assert not wrong, "\n".join([said, *wrong[:10]])
     assert any(is_finding(row.verdict) and row.rule == member.rule for row in rows)

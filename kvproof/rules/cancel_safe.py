@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvproof.rig import Unsupported
 from kvproof.rules.cell import Cell
 from kvproof.rules.menu import RELEASE
 from kvproof.rules.plan import OTHERS, Plan
@@ -12,14 +13,11 @@ from kvproof.rules.rule import Broken, Case, Rule
 
 def cases(plan: Plan) -> Iterator[Case]:
     """Hold the reply, before and inside the payload, and let the read be cancelled or time out."""
-    if plan.described.abandons == "cancel":
-        reads, how = plan.cancellable(), "cancelled"
-    elif plan.described.abandons == "timeout":
-        reads, how = plan.reads(payload=True), "timed-out"
-    else:
-        return
-    for case in plan.disturbed(reads, "present", "late", but=("delay:long",)):
-        yield Case(f"{how}:{case.fault}", case.read, case.schedule, given={**case.given, "how": how})
+    ways = {"cancelled": plan.cancellable() if plan.described.abandons == "cancel" else [],
+            "timed-out": plan.reads(payload=True) if plan.described.abandons != "never" else []}
+    for how, reads in ways.items():
+        for case in plan.disturbed(reads, "present", "late", but=("delay:long",)):
+            yield Case(f"{how}:{case.fault}", case.read, case.schedule, given={**case.given, "how": how})
 
 
 def check(cell: Cell) -> None:
@@ -28,7 +26,10 @@ def check(cell: Cell) -> None:
     if cell.case.given["how"] == "cancelled":
         found = cell.cancel(rig)
     else:
-        found = cell.keeping(rig)
+        try:
+            found = cell.keeping(rig)
+        except Broken as error:
+            raise Unsupported(f"the read was never given up, which bounded-time judges: {error.explain}") from error
         cell.felt(rig)
     cell.release(rig, RELEASE)
     after = cell.ask(rig, OTHERS)

@@ -21,7 +21,7 @@ LOOKS = {
 
 
 LARGE = 65_536
-"""Bytes of a chunk that no reply buffer holds whole (valkey-glide issue 6937: replies over 16 KB typed by first byte)."""
+"""Bytes of a chunk that no reply buffer holds whole (valkey-glide issue 6937: typed by its first byte over 16 KB)."""
 
 
 def sized(size: int) -> dict[str, Any]:
