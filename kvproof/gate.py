@@ -305,7 +305,7 @@ def words(row: CellRow) -> str:
         lines += _section(title, evidence.pop(title, None))
     for title, value in evidence.items():
         lines += _section(title, value)
-    if schedule:
+    if schedule != "[]":
         lines += _section("schedule", schedule)
     if rule is not None:
         selected = f"--kvproof-rule {row.rule} --kvproof-fault '{row.fault}' --kvproof-read {row.read}"

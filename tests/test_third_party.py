@@ -1,4 +1,4 @@
-"""Somebody else's package, as the docs show it: built, installed beside kvproof in a new environment, and checked there."""
+"""Somebody else's package, as the docs show it: built, installed beside kvproof in a new environment, checked there."""
 
 from __future__ import annotations
 
