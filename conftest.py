@@ -30,12 +30,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kvproof-nightly", action="store_true", help="also run what repeats or soaks")
 
 
+# Where kvproof is installed from a checkout, a run of its contract in another project loads this file too late for the
+# option to exist.
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("nightly" if config.getoption("--kvproof-nightly") else "premerge")
+    settings.load_profile("nightly" if config.getoption("--kvproof-nightly", False) else "premerge")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--kvproof-nightly"):
+    if config.getoption("--kvproof-nightly", False):
         return
     for item in items:
         if item.get_closest_marker("nightly"):
@@ -44,7 +46,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    nightly = item.config.getoption("--kvproof-nightly")
+    nightly = item.config.getoption("--kvproof-nightly", False)
     faulthandler.dump_traceback_later(TEST_DEADLINE * (10 if nightly else 1), exit=True)
     try:
         return (yield)  # type: ignore[return-value]  # what pytest's wrapper protocol asks for

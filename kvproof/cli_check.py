@@ -1,8 +1,9 @@
-"""The command line of the contract: `kvproof check`."""
+"""The command line of the contract: `kvproof check`, and the page of its results."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import threading
 import time
 from datetime import date
@@ -28,7 +29,7 @@ verdicts and exit codes (the highest code that a cell asks for, but a finding, 1
 
 
 def add(commands: Any) -> None:
-    """Add `check` to the parser's commands."""
+    """Add `check` and `report` to the parser's commands."""
     check = commands.add_parser("check", help="try the contract on connectors", description=_CHECK,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     check.add_argument("-c", "--connector", action="append", metavar="NAME", required=True,
@@ -47,7 +48,13 @@ def add(commands: Any) -> None:
                        help="write the known file of this connector, so that it lists what fails now")
     check.add_argument("--json", metavar="FILE", type=Path, help="write the results as JSON (- for standard output)")
     check.add_argument("--junit", metavar="FILE", type=Path, help="write the results as JUnit XML")
+    check.add_argument("--html", metavar="FILE", type=Path, help="write one page to look at")
     check.set_defaults(command=_check)
+
+    report = commands.add_parser("report", help="draw a page from results, several runs side by side")
+    report.add_argument("results", nargs="+", metavar="RESULTS", type=Path, help="what --json FILE wrote")
+    report.add_argument("--html", metavar="FILE", type=Path, required=True, help="the page")
+    report.set_defaults(command=_report)
 
 
 def _seconds(text: str) -> float:
@@ -78,7 +85,7 @@ def _check(options: argparse.Namespace) -> int:
     asked = check.Asked(tuple(options.rule), tuple(options.fault), tuple(options.read), options.deadline, options.again)
     if options.list:
         return _list(found, asked, options)
-    for path in (options.json, options.junit, options.update_known):
+    for path in (options.json, options.junit, options.html, options.update_known):
         if path is not None:
             check_writable(path)
     if options.update_known and len(found) != 1:
@@ -103,7 +110,28 @@ def _check(options: argparse.Namespace) -> int:
         results.write(options.json)
     if options.junit:
         write_text(options.junit, report.junit(results))
+    if options.html:
+        from kvproof.pages import report as pages
+
+        pages.write(options.html, [results.document()])
     return results.exit_code
+
+
+def _report(options: argparse.Namespace) -> int:
+    from kvproof.pages import report as pages
+    from kvproof.results import check_writable
+
+    check_writable(options.html)
+    pages.write(options.html, [_document(path) for path in options.results])
+    return 0
+
+
+def _document(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{path}: {said}; expected results that kvproof wrote with --json") from error
 
 
 def _list(found: list[Connector], asked: Asked, options: argparse.Namespace) -> int:

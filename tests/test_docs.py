@@ -35,13 +35,16 @@ def commands(page: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the README's own adapter in it."""
+    """A directory with the Python that the pages show in it, and the TOML that has a name."""
     place = tmp_path_factory.mktemp("user")
     for page in PAGES:
         for block in blocks(page, "python"):
             name = re.match(r'"""(\w+\.py):', block)
             assert name, f"{page.name} shows Python that says no file name in its first line"
             (place / name[1]).write_text(block)
+        for block in blocks(page, "toml"):
+            if name := re.match(r"# (\w+\.toml):", block):
+                (place / name[1]).write_text(block)
     return place
 
 

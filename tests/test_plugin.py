@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from _pytest.fixtures import FixtureFunctionDefinition
 
 USERS = '''
@@ -28,6 +29,29 @@ def test_two_proxies(kvproof_proxy):
     with redis.Redis(passing.host, passing.port) as client:
         assert client.ping()
     assert silent.port != passing.port
+
+
+def test_a_connector_behind_a_fault(kvproof_connector):
+    rig = kvproof_connector("reference", Nil(command="GET", match=2), timeout=0.5)
+    rig.put(("c1", 1))
+    assert rig.read("get", "c1", [("c1", 1)]).own([("c1", 1)])
+    assert rig.read("get", "c1", [("c1", 1)]).outcome == "miss"
+    assert [event.command for event in rig.proxy.log() if event.direction == "request"].count("GET") == 2
+    assert rig.place.timeout == 0.5
+
+
+def test_a_class_of_mine(kvproof_connector):
+    from mine import Mine
+    rig = kvproof_connector(Mine)
+    rig.put(("c1", 1))
+    assert rig.read("get", "c2", [("c1", 1)]).outcome == "miss"
+'''
+MINE = '''
+from kvproof.connectors.reference import Reference
+
+
+class Mine(Reference):
+    """One by its class."""
 '''
 INERT = '''
 import sys
@@ -45,9 +69,10 @@ def run(tmp_path: Path, text: str, **environment: str) -> subprocess.CompletedPr
                           cwd=tmp_path, capture_output=True, text=True, timeout=120, env={**os.environ, **environment})
 
 
-def test_a_users_tests_get_a_proxy_and_a_server(tmp_path: Path) -> None:
+def test_a_users_tests_get_a_proxy_a_server_and_a_connector(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
     done = run(tmp_path, USERS)
-    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_it_is_inert_unless_asked(tmp_path: Path) -> None:
@@ -60,5 +85,11 @@ def test_every_name_of_ours_says_so() -> None:
     from kvproof import plugin
 
     ours = [name for name, value in vars(plugin).items() if isinstance(value, FixtureFunctionDefinition)]
-    assert sorted(ours) == ["kvproof_proxy", "kvproof_valkey"]
-    assert not [name for name in vars(plugin) if name.startswith("pytest_")], "no hook of pytest is ours yet"
+    assert sorted(ours) == ["kvproof_connector", "kvproof_forks", "kvproof_proxy", "kvproof_valkey"]
+    hooks = [name for name in vars(plugin) if name.startswith("pytest_")]
+    assert hooks == ["pytest_addoption", "pytest_configure"], "whatever else is hooked belongs to what was asked for"
+    parser = pytest.Parser(_ispytest=True)
+    plugin.pytest_addoption(parser)
+    options = [name for group in parser._groups for option in group.options for name in option.names()]
+    assert options
+    assert all(name.startswith("--kvproof-") for name in options), options

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion
 
 from kvproof.errors import UsageError
 from kvproof.known import SHIPPED, KnownReplay, check, documents
@@ -38,11 +39,14 @@ class KnownCell:
     expiry: date | None = None
     intermittent: float | None = None
 
+    def lists(self, connector: str, version: str, rule: str, fault: str, read: str) -> bool:
+        """Whether the entry speaks of this cell."""
+        same = (self.connector, self.rule) == (connector.partition("==")[0], rule)
+        return same and _among(fault, self.fault) and _among(read, self.read) and _is_true_of(self.version, version)
+
     def covers(self, row: CellRow) -> bool:
         """Whether the entry speaks of this row."""
-        same = (self.connector, self.rule) == (row.connector.partition("==")[0], row.rule)
-        return (same and _among(row.fault, self.fault) and _among(row.read, self.read)
-                and SpecifierSet(self.version, prereleases=True).contains(row.version))
+        return self.lists(row.connector, row.version, row.rule, row.fault, row.read)
 
     @property
     def name(self) -> str:
@@ -52,6 +56,13 @@ class KnownCell:
 
 def _among(name: str, patterns: Iterable[str]) -> bool:
     return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _is_true_of(specifier: str, version: str) -> bool:
+    try:
+        return not specifier or SpecifierSet(specifier, prereleases=True).contains(version)
+    except InvalidVersion:
+        return False
 
 
 def load(path: Path = SHIPPED, rules: Iterable[str] = ()) -> list[KnownCell]:

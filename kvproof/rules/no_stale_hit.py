@@ -51,8 +51,8 @@ def check(cell: Cell) -> None:
     found = cell.strike(rig)
     cell.no_lies(found, f"with a value that is not the chunk's ({cell.case.fault})")
     if change is not None and found[0].outcome == "hit":
-        raise Broken(f"what is stored for {found[0].chunk} has not the chunk's length or bytes ({cell.case.fault}), and "
-                     f"{cell.read.name} of it was a hit")
+        raise Broken(f"what is stored for {found[0].chunk} has not the chunk's length or bytes ({cell.case.fault}), "
+                     f"and {cell.read.name} of it was a hit")
 
 
 RULE = Rule("no-stale-hit", cases, check)
