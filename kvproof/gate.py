@@ -66,11 +66,15 @@ class Contract:
         this = (self.connector.name, self.ground.version, planned.rule.id, case.fault, case.read.name)
         return next((entry for entry in self.known if entry.lists(*this)), None)
 
+    def begun(self, cell: Planned) -> bool:
+        """Whether a cell was begun."""
+        return cell.id in self._begun
+
     def begin(self, cells: Iterable[Planned]) -> None:
         """Begin those that are not begun yet. What is known to fail is not tried again when it does."""
         assert self.ground is not None
         for cell in cells:
-            if cell.id not in self._begun:
+            if not self.begun(cell):
                 asked = replace(self.asked, again=0) if self.listed(cell) else self.asked
                 self._begun[cell.id] = self.pool.submit(check.attempt, self.ground, cell, asked)
 
@@ -137,9 +141,11 @@ class Gate:
         """Begin a cell, and with it whatever else is sure to be asked for."""
         if not isinstance(item, CellItem):
             return
+        if self.together and item.contract.begun(item.cell):
+            return
         others = item.session.items if self.together else [nextitem]
-        item.contract.begin([item.cell, *(each.cell for each in others if isinstance(each, CellItem)
-                                          and each.contract is item.contract)])
+        same = [each.cell for each in others if isinstance(each, CellItem) and each.contract is item.contract]
+        item.contract.begin([item.cell, *same])
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
