@@ -27,10 +27,12 @@ from kvproof.rules.cell import TIMEOUT, Cell
 from kvproof.rules.plan import VICTIMS, Plan, Recording, Shape, asked_for
 from kvproof.rules.rule import PUT, Broken, Case, NotFelt, Rule
 from kvproof.runner.forks import Forks
-from kvproof.runner.host import ImportCrashed, ImportHung
+from kvproof.runner.host import ImportCrashed, ImportHung, Turns
 
 AT_ONCE = 12
-"""Cells at once: those that hang only wait."""
+"""Cells that work at once."""
+BEGUN = 40
+"""Cells that have begun: those that only wait are more than those that work."""
 
 Progress = Callable[[CellRow], None]
 Expected = Callable[[CellRow], bool]
@@ -81,8 +83,10 @@ def grounds(server: str | None, device: str) -> Iterator[Callable[[Connector, th
         stack.callback(_forget, opened)
         forks = stack.enter_context(Forks(device))
 
+        turns = Turns(AT_ONCE)
+
         def ground(connector: Connector, stopped: threading.Event) -> Ground:
-            return Ground(connector, described(connector, forks, device), opened, forks, device, stopped)
+            return Ground(connector, described(connector, forks, device), opened, forks, device, stopped, turns)
 
         yield ground
 
@@ -112,6 +116,8 @@ def plan(ground: Ground, pool: ThreadPoolExecutor, asked: Asked) -> list[Planned
 
 def _record(ground: Ground, read: Read, shape: Shape) -> Recording:
     with ExitStack() as stack:
+        if ground.turns is not None:
+            stack.enter_context(ground.turns)
         cell = _cell(ground, "plan", Case(f"none:{shape}", read, given={"shape": shape}), stack)
         rig = cell.prepare()
         if shape == "overwrite":
@@ -184,6 +190,8 @@ def _once(ground: Ground, planned: Planned, asked: Asked) -> _Tried:
         return _Tried("error", INTERRUPTED, 0.0)
     verdict, explain = "pass", ""
     with ExitStack() as stack:
+        if ground.turns is not None:
+            stack.enter_context(ground.turns)
         cell = _cell(ground, planned.rule.id, planned.case, stack, asked.limit)
         try:
             planned.rule.check(cell)
@@ -246,7 +254,7 @@ def run(
     """
     stop = stopped or threading.Event()
     rows: list[CellRow] = []
-    with grounds(server, device) as make, ThreadPoolExecutor(AT_ONCE, "cell") as pool:
+    with grounds(server, device) as make, ThreadPoolExecutor(BEGUN, "cell") as pool:
         try:
             for connector in chosen:
                 rows += _connector(make, connector, asked, pool, stop, progress, planned, expected)
@@ -284,7 +292,7 @@ def listed(
     chosen: Sequence[Connector], asked: Asked, *, server: str | None = None, device: str = "cpu"
 ) -> Iterator[tuple[str, Planned]]:
     """Return every cell that is asked for, with its connector's name, in the order of the plan."""
-    with grounds(server, device) as make, ThreadPoolExecutor(AT_ONCE, "cell") as pool:
+    with grounds(server, device) as make, ThreadPoolExecutor(BEGUN, "cell") as pool:
         for connector in chosen:
             for cell in plan(make(connector, threading.Event()), pool, asked):
                 yield connector.name, cell

@@ -105,7 +105,7 @@ class Gate:
         self.together = not hasattr(config, "workerinput")
         self.stopped = threading.Event()
         self.stack = ExitStack()
-        self.pool = ThreadPoolExecutor(check.AT_ONCE, "cell")
+        self.pool = ThreadPoolExecutor(check.BEGUN, "cell")
         self.planned = False
         asked = Asked(tuple(option.kvproof_rule), tuple(option.kvproof_fault), tuple(option.kvproof_read),
                       option.kvproof_deadline)

@@ -21,6 +21,7 @@ from kvproof.faults.servers import Server
 from kvproof.runner import Answer, Died, Grew, Hung, Raised, Returned, Runner
 from kvproof.runner.calls import AdapterMistake
 from kvproof.runner.forks import Forks
+from kvproof.runner.host import Turns
 
 _DESCRIBE = 10.0
 WRITES = frozenset({"SET", "SETEX", "PSETEX", "SETNX", "MSET", "HSET", "HMSET", "APPEND", "SETRANGE", "GETSET"})
@@ -211,7 +212,10 @@ class Rig:
 
 @dataclass
 class Ground:
-    """One connector on one server, and the fork servers from which its runners come."""
+    """One connector on one server, and the fork servers from which its runners come.
+
+    turns: what bounds how many of its runners work at once, where something does.
+    """
 
     connector: Connector
     described: Described
@@ -219,6 +223,7 @@ class Ground:
     forks: Forks
     device: str = "cpu"
     stopped: threading.Event = field(default_factory=threading.Event)
+    turns: Turns | None = None
 
     @property
     def version(self) -> str:
@@ -246,6 +251,7 @@ class Ground:
         with faults.proxy((place.endpoint.host, place.endpoint.port), schedule) as between:
             behind = replace(place, endpoint=replace(place.endpoint, host=between.host, port=between.port))
             with self.forks.runner(self.connector) as runner:
+                runner.turns = self.turns
                 opened = runner.open(behind, masked=bool(self.masked))
                 if not isinstance(opened, Returned):
                     raise NotOpened(f"opening {self.connector.name}: {briefly(opened)}")

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -183,8 +184,35 @@ class ForkServer:
         self.stacks.close()
 
 
+PATIENCE = 0.3
+"""Seconds after which a call that has not come back is taken to wait rather than to work."""
+
+
+class Turns:
+    """How many calls may be at work at once: one that has waited for a while lets another begin in its place.
+
+    A connector that waits for an answer costs no processor time, so any number may wait.
+    """
+
+    def __init__(self, count: int) -> None:
+        """Let so many work at once."""
+        self._free = threading.Semaphore(count)
+
+    def __enter__(self) -> Turns:
+        """Wait for a turn."""
+        self._free.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give the turn back."""
+        self._free.release()
+
+
 class Runner:
-    """A process with one connector in it. Use it from one thread at a time; close it, or let a ``with`` do it."""
+    """A process with one connector in it. Use it from one thread at a time; close it, or let a ``with`` do it.
+
+    turns: given up by a call that only waits, and taken again before the call returns.
+    """
 
     def __init__(self, process: Process, channel: socket.socket, output: int, stacks: Stacks) -> None:
         """Take over a process that was just forked; `ForkServer.runner` makes them."""
@@ -198,6 +226,7 @@ class Runner:
         self._notes: list[dict[str, Any]] = []
         self._number = 0
         self._usable = True
+        self.turns: Turns | None = None
         channel.setblocking(False)
         os.set_blocking(output, False)
 
@@ -223,7 +252,8 @@ class Runner:
             self._channel.setblocking(False)
         except OSError:
             return self._died()
-        answer = self._wait(time.monotonic() + deadline, deadline)
+        with ExitStack() as resting:
+            answer = self._wait(time.monotonic() + deadline, deadline, resting)
         self._drain()
         if not isinstance(answer, (Returned, Raised)):
             self.close()
@@ -240,7 +270,14 @@ class Runner:
             # The runner is gone, which the call itself will report.
             return
 
-    def _wait(self, until: float, deadline: float) -> Answer:
+    def _rest(self, resting: ExitStack) -> None:
+        """Give the turn up until `resting` ends."""
+        if self.turns is not None:
+            self.turns.__exit__()
+            resting.callback(self.turns.__enter__)
+
+    def _wait(self, until: float, deadline: float, resting: ExitStack) -> Answer:
+        rests = time.monotonic() + PATIENCE
         poller = select.poll()
         for source in (self._channel.fileno(), self._pipe, self.process.fileno()):
             poller.register(source, select.POLLIN)
@@ -267,6 +304,9 @@ class Runner:
             resident = resident_bytes(self.process.pid)
             if resident > self.memory_limit:
                 return Grew(resident, self.memory_limit, self._no_stacks("it was ended while it grew"), self._told())
+            if time.monotonic() >= rests:
+                rests = float("inf")
+                self._rest(resting)
             if time.monotonic() >= until:
                 return Hung(deadline, self._stacks_of_hung(), self._told())
 
