@@ -197,11 +197,20 @@ class Cell:
         how = read or self.read
         for each in found:
             if how != PUT and each.outcome == "hit" and not self.right(each, how):
-                raise Broken(f"{when}, {how.name} of {each.chunk} was a hit, {self.instead(each)}")
+                raise Broken(f"{when}, {how.name} of {each.chunk} was a hit, {self.instead(each, how)}")
 
-    def instead(self, found: Found) -> str:
+    def nobody_elses(self, found: Sequence[Found], when: str, read: Read | None = None) -> None:
+        """Raise Broken for a hit whose buffer holds what belongs to another chunk."""
+        how = read or self.read
+        others = {chunk for chunk, _ in self.known}
+        for each in found:
+            owner = each.holds.partition(" ")[0]
+            if how.payload and each.outcome == "hit" and owner != each.chunk and owner in others:
+                raise Broken(f"{when}, {how.name} of {each.chunk} was a hit, {self.instead(each, how)}")
+
+    def instead(self, found: Found, read: Read | None = None) -> str:
         """Say what a wrong hit is."""
-        if not self.read.payload:
+        if not (read or self.read).payload:
             return "and nobody stored that chunk"
         if found.holds == "poison":
             return "and its buffer was never written"

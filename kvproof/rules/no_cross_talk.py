@@ -42,7 +42,7 @@ def check(cell: Cell) -> None:
             cell.release(rig, RELEASE)
         found = call.result()
     found += cell.ask(rig, [*OTHERS, *(chunk for chunk in cell.victims if cell.read != PUT)], how)
-    cell.no_lies(found, f"after {cell.read.name} of {cell.victims[0]} was disturbed ({cell.case.fault})", how)
+    cell.nobody_elses(found, f"after {cell.read.name} of {cell.victims[0]} was disturbed ({cell.case.fault})", how)
 
 
 RULE = Rule("no-cross-talk", cases, check)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from kvproof.rules.cell import Cell
 from kvproof.rules.menu import Group
-from kvproof.rules.plan import Plan
+from kvproof.rules.plan import OTHERS, Plan
 from kvproof.rules.rule import Broken, Case, Rule
 from kvproof.rules.truth import truth
 
@@ -50,6 +50,7 @@ def check(cell: Cell) -> None:
                 cell.steps.append(f"the value under {name} was changed: {cell.case.fault}")
     found = cell.strike(rig)
     cell.no_lies(found, f"with a value that is not the chunk's ({cell.case.fault})")
+    cell.no_lies(cell.ask(rig, OTHERS), f"after a value was not the chunk's ({cell.case.fault})")
     if change is not None and found[0].outcome == "hit":
         raise Broken(f"what is stored for {found[0].chunk} has not the chunk's length or bytes ({cell.case.fault}), "
                      f"and {cell.read.name} of it was a hit")

@@ -1,0 +1,153 @@
+"""`kvproof check`: the matrix, its exit codes, what is known, and what is wrong usage."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from kvproof import check, connectors
+from kvproof.causes import causes
+from kvproof.known import cells
+from kvproof.results import CellRow, Results, Where
+from kvproof.rules import RULES
+from kvproof.rules.left_out import LEFT_OUT
+from kvproof.rules.menu import GROUPS, MENU
+
+TODAY = date(2026, 11, 30)
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run `kvproof check` with these words."""
+    command = [sys.executable, "-m", "kvproof.cli", "check", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def row(verdict: str = "fail", **changes: object) -> CellRow:
+    """Return a cell's row."""
+    fields = {"connector": "redis-py", "version": "8.1.0", "where": Where(1, "cpu", "valkey"), "rule": "recovers",
+              "fault": "close@GET", "read": "get", "verdict": verdict, "seconds": 0.1, "explain": "it did not"}
+    return CellRow(**{**fields, **changes})  # type: ignore[arg-type]  # fields of a dataclass by name
+
+
+def entry(**changes: object) -> cells.KnownCell:
+    """Return a known cell."""
+    fields = {"connector": "redis-py", "rule": "recovers", "fault": ("close@GET",), "read": ("get",), "version": "",
+              "reason": "why", "issue": "none", "since": TODAY}
+    return cells.KnownCell(**{**fields, **changes})  # type: ignore[arg-type]  # fields of a dataclass by name
+
+
+def test_the_reference_passes_the_whole_contract() -> None:
+    rows = check.run([connectors.find("reference")])
+    wrong = [f"{each.id}: {each.verdict}: {each.explain}" for each in rows if each.verdict != "pass"]
+    assert not wrong, "\n".join(wrong[:20])
+    assert len(rows) >= 1200, f"expected 1200 cells or more, got {len(rows)}"
+    assert {each.rule for each in rows} == set(RULES)
+    assert len({each.id for each in rows}) == len(rows), "two cells have one name"
+
+
+def test_the_plan_is_the_same_twice() -> None:
+    asked = check.Asked(rules=("no-stale-hit", "recovers"))
+    first, second = ([cell.id for _, cell in check.listed([connectors.find("redis-py")], asked)] for _ in range(2))
+    assert first == second
+    assert len(first) > 100
+
+
+def test_a_finding_is_told_and_is_exit_code_one(tmp_path: Path) -> None:
+    files = {name: str(tmp_path / f"r.{name}") for name in ("json", "junit", "html")}
+    done = run("-c", "tests.zoo.absence:NilIsHit", "--rule", "miss-is-miss", "--read", "get", "--again", "1",
+               *(word for name, path in files.items() for word in (f"--{name}", path)))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "nobody stored, was a hit" in done.stdout
+    found = json.loads((tmp_path / "r.json").read_text())
+    failing = [cell for cell in found["cells"] if cell["verdict"] == "fail"]
+    assert failing
+    assert failing[0]["evidence"]["steps"]
+    assert failing[0]["evidence"]["wire"]
+    assert "<failure" in (tmp_path / "r.junit").read_text()
+    assert "miss-is-miss" in (tmp_path / "r.html").read_text()
+    assert done.stderr == "", "progress in a pipe"
+
+
+def test_what_the_known_file_lists_is_as_expected(tmp_path: Path) -> None:
+    words = ("-c", "tests.zoo.absence:NilIsHit", "--rule", "miss-is-miss", "--read", "get")
+    known = tmp_path / "known.toml"
+    assert run(*words, "--update-known", str(known)).returncode == 0
+    assert run(*words, "--known", str(known)).returncode == 0
+    text = known.read_text()
+    assert run(*words, "--update-known", str(known)).returncode == 0
+    assert known.read_text() == text, "a second update changes the file"
+    honest = run("-c", "tests.zoo.honest:Honest", "--rule", "miss-is-miss", "--read", "get", "--known", str(known))
+    assert honest.returncode == 0, "an entry of another connector says nothing of this one"
+    wide = text.replace(text[text.index("fault ="):text.index("read =")], 'fault = "*"\n')
+    known.write_text(wide)
+    stale = run("-c", "tests.zoo.absence:NilIsHit", "--rule", "miss-is-miss", "--known", str(known), "--read", "get")
+    assert ("stale" in stale.stdout) == (stale.returncode == 1)
+
+
+def test_wrong_usage_is_one_line_and_exit_code_two() -> None:
+    for words, expected in (
+        (("-c", "reference", "--rule", "no-such"), "no rule is called 'no-such'"),
+        (("-c", "refrence"), "no connector is called 'refrence'"),
+        (("-c", "reference", "--fault", "no-such"), "nothing is selected"),
+        (("-c", "reference", "-c", "redis-py", "--update-known", "x.toml"), "one connector"),
+    ):
+        done = run(*words)
+        assert done.returncode == 2, f"{words}: {done.returncode}: {done.stderr}"
+        assert expected in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+def test_the_list_says_what_is_left_out_and_why() -> None:
+    done = run("-c", "reference", "--list", "--rule", "round-trip")
+    assert done.returncode == 0
+    assert "round-trip[none:4096B-get]" in done.stdout
+    assert "recovers: duplicate: a second reply" in done.stdout
+    assert set(LEFT_OUT) == {"*", *RULES}
+    assert {entry.group for entry in MENU} == set(GROUPS)
+
+
+@pytest.mark.parametrize("verdict", ["fail", "hang", "crash", "leak"])
+def test_a_listed_finding_is_known(verdict: str) -> None:
+    rows = [row(verdict), row("pass", fault="close@SET")]
+    assert cells.judge(rows, [entry()], TODAY) == []
+    assert rows[0].known
+    assert Results(cells=rows).exit_code == 0
+
+
+def test_a_listed_cell_that_passes_is_stale() -> None:
+    assert "stale" in cells.judge([row("pass")], [entry()], TODAY)[0].problem
+    assert cells.judge([row("pass")], [entry(intermittent=0.3)], TODAY) == []
+    assert cells.judge([row("pass", version="9.0")], [entry(version="<9")], TODAY) == []
+
+
+def test_what_could_not_tell_is_never_known() -> None:
+    rows = [row("not-felt")]
+    assert cells.judge(rows, [entry()], TODAY) == []
+    assert Results(cells=rows).exit_code == 3
+
+
+def test_an_expired_entry_is_a_finding() -> None:
+    rows = [row()]
+    assert "expired" in cells.judge(rows, [entry(expiry=date(2026, 11, 29))], TODAY)[0].problem
+    assert not rows[0].known
+
+
+def test_the_known_files_that_come_with_kvproof_can_be_read() -> None:
+    entries = cells.load(rules=RULES)
+    short = [f"{one.connector}: {one.name}" for one in entries if len(one.reason) < 30 or not one.issue]
+    assert not short, f"entries without a reason or an issue: {short}"
+
+
+def test_cells_that_hang_at_one_place_are_one_cause() -> None:
+    stack = ['"/a/site-packages/lib/wait.py", line 7 in wait']
+    rows = [row("hang", fault="a@GET", evidence={"stack": stack}), row("hang", rule="bounded-time",
+            evidence={"stack": stack}), row("fail", explain="get of a0c1 was 12 bytes"),
+            row("fail", fault="b@GET", explain="get of a1c2 was 7 bytes"), row("pass")]
+    found = causes(rows)
+    assert [len(cause.rows) for cause in found] == [2, 2]
+    assert found[0].rules == ("recovers", "bounded-time")
