@@ -118,7 +118,7 @@ class Cell:
             these = rig.batch(how.name, call, self.known, begins)
             self.reads += 1
             self.steps += [f"{how.name} {each.chunk}: {each.words}" for each in these]
-            self._came_back(these)
+            self._came_back(these, how)
             found += these
         return found
 
@@ -144,7 +144,7 @@ class Cell:
         self.steps.append(f"put {chunk} version {version}: {outcome}")
         if outcome == "hit":
             self.known.append((chunk, version))
-        self._came_back(found)
+        self._came_back(found, PUT)
         return found
 
     def felt(self, rig: Rig) -> None:
@@ -156,14 +156,14 @@ class Cell:
         if not all(mark.felt for mark in marks):
             raise NotFelt(f"the disturbance was {', '.join(map(str, marks))}")
 
-    def _came_back(self, found: Sequence[Found]) -> None:
+    def _came_back(self, found: Sequence[Found], how: Read) -> None:
         for each in found:
             if each.mistaken:
                 raise NotOpened(f"the adapter is wrong: {each.words}")
             if each.ended_the_runner:
                 assert each.answer is not None
                 self.trouble = each.trouble
-                self.ended(each.answer, f"{self.read.name} of {each.chunk}")
+                self.ended(each.answer, f"{how.name} of {each.chunk}")
 
     def ended(self, answer: Answer, what: str) -> None:
         """Raise Broken for a call that hung, crashed or grew without end."""
