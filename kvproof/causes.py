@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kvproof.results import CellRow, is_finding
-from kvproof.rig import blocked_at
+
+_WAITING = re.compile(r"/(threading|selectors|queue|socket|ssl|concurrent/futures/\w+|asyncio/\w+)\.py\"?, line ")
+"""Frames in which anything may wait, whatever its cause."""
+_VARYING = re.compile(r"(?:\b[0-9a-f]*\d[0-9a-f]*\b|\d+)(?:\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Cause:
 
 
 def causes(rows: Iterable[CellRow]) -> list[Cause]:
-    """Group the cells that are findings: those that hang at one place, and those of one rule that end alike.
+    """Group the cells that are findings: those that hang at one place, and those that end alike.
 
     The least cell of a group comes first: the one with the fewest faults, then the shortest name.
     """
@@ -46,12 +49,23 @@ def _size(row: CellRow) -> tuple[bool, int]:
 
 
 def words(row: CellRow) -> str:
-    """Return what a failing cell has in common with others: where it hangs or crashes, else how its rule is broken."""
-    stack = row.evidence.get("stack")
-    if stack and row.verdict in ("hang", "crash", "leak"):
-        return f"{row.verdict} in {blocked_at(stack)}"
-    plain = row.explain.replace(row.fault, "FAULT")
-    plain = re.sub(rf"\b{re.escape(row.read)}\b", "READ", plain)
-    plain = re.sub(r"\b[abc][0-9][a-e][0-9]\b", "CHUNK", plain)
-    plain = re.sub(r"\d+(\.\d+)?", "N", plain)
-    return f"{row.rule}: {row.verdict}: {plain}"
+    """Return what tells a failing cell's cause from others: where it is stuck, else what is said without numbers."""
+    place = innermost(row)
+    if place:
+        return f"{row.verdict} in {place}"
+    said = row.explain
+    for name in (row.fault, row.read):
+        said = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "…", said) if name else said
+    return f"{row.verdict}: {_VARYING.sub('#', said)}"
+
+
+def innermost(row: CellRow) -> str:
+    """Return the innermost frame of a row's stack that does not only wait, as file:line and function; "" without."""
+    stack = row.evidence.get("stack") or []
+    found = [frame for frame in (stack.splitlines() if isinstance(stack, str) else map(str, stack))
+             if ", line " in frame]
+    if not found:
+        return ""
+    frame = next((each for each in found if not _WAITING.search(each)), found[0])
+    parts = re.search(r"([^/\"]+)\"?, line (\d+)(?:,? in (\S+))?", frame)
+    return f"{parts[1]}:{parts[2]}{f' ({parts[3]})' if parts[3] else ''}" if parts else frame

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kvproof.causes import innermost, words
 from kvproof.pages.documents import Run
-from kvproof.pages.text import line, lines
+from kvproof.pages.text import line
 from kvproof.results import INCONCLUSIVE, NEUTRAL, CellRow, is_finding
 
 Kind = Literal["finding", "intermittent", "inconclusive", "known", "neutral", "pass"]
@@ -18,9 +19,6 @@ KINDS: tuple[Kind, ...] = ("finding", "intermittent", "inconclusive", "known", "
 """What a row may mean for its run, the worst first."""
 _LETTERS = {"fail": "F", "hang": "H", "crash": "C", "leak": "L", "reproduced": "R", "refuted": "R", "toothless": "T",
             "vacuous": "V", "unsupported": "-"}
-_WAITING = re.compile(r"/(threading|selectors|queue|socket|ssl|concurrent/futures/\w+|asyncio/\w+)\.py\"?, line ")
-"""Frames in which anything may wait, whatever its cause."""
-_VARYING = re.compile(r"(?:\b[0-9a-f]*\d[0-9a-f]*\b|\d+)(?:\.\d+)?")
 
 
 def kind_of(verdict: str, known: bool = False, rate: float | None = None) -> Kind:
@@ -54,14 +52,8 @@ class Shown:
 
     @property
     def cause(self) -> str:
-        """What tells its cause from others: where it is stuck, else what is said of it, whatever the numbers."""
-        place = innermost(self.row)
-        if place:
-            return f"{self.row.verdict} in {place}"
-        said = line(self.row.explain)
-        for name in (self.row.fault, self.row.read):
-            said = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "…", said) if name else said
-        return f"{self.row.verdict}: {_VARYING.sub('#', said)}"
+        """What tells its cause from others."""
+        return line(words(self.row))
 
     @property
     def replay(self) -> str:
@@ -81,17 +73,6 @@ def _quoted(name: str) -> str:
     return said if said.startswith("'") else f"'{said}'"
 
 
-def innermost(row: CellRow) -> str:
-    """Return the innermost frame of a row's stack that does not only wait, as file:line and function; "" without."""
-    stack = row.evidence.get("stack")
-    found = [frame for frame in (lines(stack) if stack else []) if ", line " in frame]
-    if not found:
-        return ""
-    frame = next((each for each in found if not _WAITING.search(each)), found[0])
-    parts = re.search(r"([^/\"]+)\"?, line (\d+)(?:,? in (\S+))?", frame)
-    return f"{parts[1]}:{parts[2]}{f' ({parts[3]})' if parts[3] else ''}" if parts else frame
-
-
 @dataclass
 class Group:
     """Cells of one field that share a cause: one finding."""
@@ -109,7 +90,7 @@ class Group:
     @property
     def place(self) -> str:
         """Where all of them are stuck, if they are."""
-        return innermost(self.cells[0].row)
+        return line(innermost(self.cells[0].row))
 
     @property
     def rates(self) -> str:
