@@ -41,6 +41,8 @@ class ValkeyGlideSync(RedisKeys):
     distribution = "valkey-glide-sync"
     reads = READS
     abandons = "timeout"
+    # It connects again by itself, after waits that grow and have a random part.
+    recovery = 5.0
     preload: ClassVar[tuple[str, ...]] = ("kvproof.connectors.valkey_glide_sync",)
 
     def __init__(self, place: Place) -> None:
