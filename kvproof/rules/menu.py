@@ -56,7 +56,8 @@ class Spot:
     """A request of the undisturbed run, and its reply: where a disturbance may strike.
 
     name: for people, such as "GET" or "GET#3 metadata". command, key, match: as a fault is addressed. size, kind: of
-    the reply, in bytes and by name. payload: it carries (most of) a chunk. chunk_bytes: of the chunk.
+    the reply, in bytes and by name. payload: it carries (most of) a chunk. chunk_bytes: of the chunk. first: it is about
+    the first chunk of its call.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Spot:
     kind: str
     payload: bool
     chunk_bytes: int
+    first: bool = True
 
     @property
     def address(self) -> dict[str, Any]:

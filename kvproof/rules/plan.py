@@ -60,7 +60,7 @@ class Recording:
             name = f"{event.command}{f'#{index}' if index > 1 else ''}{f'.{role}' if role else ''}"
             kind = kind_of(reply)
             payload = kind == "bulk" and reply.size >= chunk_bytes
-            spot = Spot(name, event.command, glob, match, reply.size, kind, payload, chunk_bytes)
+            spot = Spot(name, event.command, glob, match, reply.size, kind, payload, chunk_bytes, index == 1)
             found.setdefault((event.command, role), []).append(spot)
         return [spot for spots in found.values() for spot in ([spots[0], spots[-1]] if len(spots) > 1 else spots)]
 
@@ -160,7 +160,9 @@ class Plan:
             recording = self.recordings.get((read.name, shape))
             if recording is None:
                 continue
-            for spot in recording.spots(CHUNK_BYTES):
+            spots = recording.spots(CHUNK_BYTES)
+            # A look-up may end with the first chunk that is absent, whatever comes for those after it.
+            for spot in [spot for spot in spots if shape != "absent" or spot.first]:
                 for entry in chosen:
                     if recording.resp3 or not entry.resp3:
                         yield from self._case(read, shape, entry, spot, given)
