@@ -56,8 +56,8 @@ class Spot:
     """A request of the undisturbed run, and its reply: where a disturbance may strike.
 
     name: for people, such as "GET" or "GET#3 metadata". command, key, match: as a fault is addressed. size, kind: of
-    the reply, in bytes and by name. payload: it carries (most of) a chunk. chunk_bytes: of the chunk. first: it is about
-    the first chunk of its call.
+    the reply, in bytes and by name. payload: it carries (most of) a chunk. chunk_bytes: of the chunk. first: whether
+    it is about the first chunk of its call.
     """
 
     name: str
