@@ -20,6 +20,8 @@ def connectors() -> Iterator[str]:
     An adapter without a scheme of its own goes by its module's name, and so does a module that cannot be imported
     here: a connector must not be overlooked because its library is missing.
     """
+    # LMCache needs `transformers` for two names only, for which our adapters' base has a stand-in.
+    importlib.import_module("kvproof.connectors.lmcache_remote")
     package = importlib.import_module(PACKAGE)
     for found in pkgutil.iter_modules(package.__path__):
         if not found.name.endswith("_adapter"):
