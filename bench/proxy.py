@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from kvproof import faults
@@ -148,7 +149,7 @@ def compare(ways: Sequence[Way], key: str, size: int, batch: int, rounds: int) -
     """Return for each way its median seconds for `batch` GETs."""
     readers = [Reader(way.address, key, size) for way in ways]
     try:
-        medians = interleaved([lambda reader=reader: reader.reads(batch) for reader in readers], rounds)
+        medians = interleaved([partial(reader.reads, batch) for reader in readers], rounds)
     finally:
         for reader in readers:
             reader.close()

@@ -28,6 +28,7 @@ REQUEST_LIMIT = 1 << 17
 _FDS_LIMIT = 32
 _SAFETY_NET = 0.5
 _LONGEST = 4000
+_CHILDREN_LISTED = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
 
 def prctl(option: int, value: int) -> None:
@@ -37,14 +38,32 @@ def prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def parents() -> dict[int, int]:
-    """Return the parent of every process of this machine, by pid."""
-    found: dict[int, int] = {}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
+def children_of(pid: int) -> list[int]:
+    """Return the pids of the processes whose parent is `pid`; none when it is gone.
+
+    For the calling process it is exact. A kernel without /proc/PID/task/TID/children (CONFIG_PROC_CHILDREN) is asked
+    for the parent of every process there is.
+    """
+    if not _CHILDREN_LISTED:
+        return [child for child, parent in _parents() if parent == pid]
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
+                found += map(int, file.readall().split())
+    except OSError:
+        pass  # It ended meanwhile, or one of its threads did.
+    return found
+
+
+def _parents() -> list[tuple[int, int]]:
+    """Return every process of this machine with its parent."""
+    found: list[tuple[int, int]] = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
             try:
-                with open(f"/proc/{entry.name}/stat", "rb") as file:
-                    found[int(entry.name)] = int(file.read().rpartition(b")")[2].split()[1])
+                with open(f"/proc/{name}/stat", "rb", buffering=0) as file:
+                    found.append((int(name), int(file.read(512).rpartition(b")")[2].split(None, 2)[1])))
             except (OSError, IndexError):
                 continue
     return found
@@ -52,15 +71,9 @@ def parents() -> dict[int, int]:
 
 def descendants(pid: int) -> list[int]:
     """Return the pids of all processes below `pid`, parents first."""
-    children: dict[int, list[int]] = {}
-    for child, parent in parents().items():
-        children.setdefault(parent, []).append(child)
-    below: list[int] = []
-    queue = [pid]
-    while queue:
-        for child in children.get(queue.pop(0), ()):
-            below.append(child)
-            queue.append(child)
+    below = children_of(pid)
+    for child in below:
+        below += children_of(child)
     return below
 
 
@@ -238,8 +251,7 @@ class Spawner:
         """End the children that nobody asked for, which are the orphans of dead ones; return what they were."""
         ended: list[str] = []
         while True:
-            mine = os.getpid()
-            strangers = [pid for pid, parent in parents().items() if parent == mine and pid not in self.children]
+            strangers = [pid for pid in children_of(os.getpid()) if pid not in self.children]
             strangers = [pid for pid in strangers if not self._collect(pid)]
             if not strangers:
                 return ended

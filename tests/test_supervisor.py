@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kvproof.faults import spawner
 from kvproof.faults.spawner import descendants
 from kvproof.faults.supervisor import supervisor
 from tests.waiting import all_gone, running, until
@@ -100,6 +101,22 @@ def test_nothing_is_left_when_the_parent_ends(how: int | None, tmp_path: Path) -
         parent.wait(10.0)
     all_gone([child, spawner, *below])
     assert not kept.exists(), "the private directory was not removed"
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_descendants_are_found_whether_the_kernel_lists_children_or_not(
+    listed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if listed and not spawner._CHILDREN_LISTED:
+        pytest.skip("this kernel has no /proc/PID/task/TID/children (CONFIG_PROC_CHILDREN)")
+    monkeypatch.setattr(spawner, "_CHILDREN_LISTED", listed)
+    with supervisor().spawn(["sh", "-c", "sh -c 'sleep 1009; true' & wait"]) as process:
+        until(lambda: len(descendants(process.pid)) == 2, "a shell with a sleeper")
+        shell, sleeper = descendants(process.pid)
+        assert spawner.children_of(process.pid) == [shell]
+        assert spawner.children_of(shell) == [sleeper]
+    all_gone([process.pid, shell, sleeper])
+    assert spawner.children_of(process.pid) == []
 
 
 def test_even_without_the_supervisor_its_children_end() -> None:

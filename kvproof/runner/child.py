@@ -22,6 +22,8 @@ CHANNEL, STACKS = 200, 201
 """Where the channel and the stacks file lie: above any descriptor that careless code closes or reuses."""
 
 
+_CALLED = ("kvproof.runner.calls", "kvproof.runner.inside")
+"""Where most calls lie: imported once, and not by every runner anew."""
 BROKEN = 86
 """Exit code of a runner that failed for a reason of ours."""
 
@@ -77,8 +79,8 @@ def adapter_class(target: str) -> type[Adapter]:
 
 
 def load(target: str) -> None:
-    """Import an adapter and what it says it will need; raises InvalidAdapter and whatever they raise."""
-    for name in adapter_class(target).preload:
+    """Import an adapter, what it says it needs and what is called; raises InvalidAdapter and whatever they raise."""
+    for name in (*_CALLED, *adapter_class(target).preload):
         importlib.import_module(name)
 
 

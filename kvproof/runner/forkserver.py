@@ -8,6 +8,7 @@ end.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import importlib
 import os
 import signal
@@ -81,6 +82,8 @@ class ForkServer(Spawner):
             # Whatever the imports did to signals must not keep this process from seeing its children end.
             signal.signal(signal.SIGCHLD, lambda *_: None)
             signal.set_wakeup_fd(self.wake_write.fileno(), warn_on_full_buffer=False)
+            # What was imported stays: a collection in a runner need not look at it, and so copies no page of it.
+            gc.freeze()
 
 
 def _cuda_cannot_be_forked() -> bool:
