@@ -197,7 +197,7 @@ def own(url: str) -> Iterator[Server]:
     server = Server("own", parts.hostname, port, password, prefix=f"kvproof:{secrets.token_hex(6)}:")
     try:
         with server.connect() as raw:
-            server.description = _describe(raw)
+            server.description = f"{_describe(raw)} at {server.host}:{server.port}"
     except (OSError, ReplyError) as error:
         raise UsageError(
             f"--server {_without_password(url)}: no usable server there ({error}); start it or correct the address"

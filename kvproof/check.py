@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import glob
 import threading
 import time
 import traceback
@@ -14,12 +15,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from kvproof import connectors
 from kvproof.connectors import Connector
 from kvproof.connectors.adapter import Read
 from kvproof.errors import KvproofError, UsageError
 from kvproof.faults import supervisor
 from kvproof.faults.schedule import to_json
 from kvproof.faults.servers import Server, open_server
+from kvproof.known.cells import KnownCell, require_cells
 from kvproof.results import INCONCLUSIVE, INTERRUPTED, CellRow, Where, is_finding
 from kvproof.rig import Ground, NotOpened, Unsupported, described
 from kvproof.rules import RULES
@@ -35,8 +38,6 @@ BEGUN = 40
 """Cells that have begun: those that only wait are more than those that work."""
 
 Progress = Callable[[CellRow], None]
-Expected = Callable[[CellRow], bool]
-"""Whether a row that fails is known to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +99,13 @@ def _forget(server: Server) -> None:
             raw.delete_prefix(server.prefix)
 
 
-def plan(ground: Ground, pool: ThreadPoolExecutor, asked: Asked) -> list[Planned]:
+def plan(
+    ground: Ground, pool: ThreadPoolExecutor, asked: Asked, known: Sequence[KnownCell] = ()
+) -> list[Planned]:
     """Make each read without a disturbance, and return the cells that are to be tried.
 
-    Raises NotOpened where a read does not work without any disturbance.
+    Raises NotOpened where a read does not work without any disturbance, and UsageError for a known entry that speaks
+    of a fault or a read that there is not.
     """
     shapes: list[tuple[Read, Shape]] = [(read, shape) for read in ground.described.reads
                                         for shape in ("present", "absent")]
@@ -111,7 +115,12 @@ def plan(ground: Ground, pool: ThreadPoolExecutor, asked: Asked) -> list[Planned
         begun = {(read.name, shape): pool.submit(_record, ground, read, shape) for read, shape in shapes}
         recordings = {name: future.result() for name, future in begun.items()}
     made = Plan(ground.described, TIMEOUT, recordings, ground.server.kind)
-    return [Planned(rule, case) for rule in RULES.values() for case in rule.cases(made) if asked.takes(rule.id, case)]
+    cells = [Planned(rule, case) for rule in RULES.values() for case in rule.cases(made)]
+    if ground.server.kind == "valkey":
+        # On other servers there are fewer faults.
+        require_cells(known, ground.connector.name, ground.version,
+                      [(cell.rule.id, cell.case.fault, cell.case.read.name) for cell in cells])
+    return [cell for cell in cells if asked.takes(cell.rule.id, cell.case)]
 
 
 def _record(ground: Ground, read: Read, shape: Shape) -> Recording:
@@ -156,7 +165,7 @@ class _Tried:
 
 
 def attempt(
-    ground: Ground, planned: Planned, asked: Asked = Asked(), expected: Expected = lambda row: False
+    ground: Ground, planned: Planned, asked: Asked = Asked(), known: Sequence[KnownCell] = ()
 ) -> CellRow:
     """Try a cell, again where it fails and nobody expects it to, and return its row.
 
@@ -165,7 +174,8 @@ def attempt(
     """
     first = _once(ground, planned, asked)
     tries, row = [first], _row(ground, planned, first)
-    if first.verdict in INCONCLUSIVE or (is_finding(first.verdict) and not expected(row)):
+    if first.verdict in INCONCLUSIVE or (
+            is_finding(first.verdict) and not any(entry.covers(row) for entry in known)):
         tries += [_once(ground, planned, asked) for _ in range(asked.again) if not ground.stopped.is_set()]
     told = next((one for one in tries if is_finding(one.verdict)), None)
     told = told or next((one for one in tries if one.verdict not in INCONCLUSIVE), first)
@@ -244,20 +254,21 @@ def run(
     progress: Progress = lambda row: None,
     planned: Callable[[int], None] = lambda count: None,
     stopped: threading.Event | None = None,
-    expected: Expected = lambda row: False,
+    known: Sequence[KnownCell] = (),
 ) -> list[CellRow]:
     """Try every cell that is asked for on every connector; return the rows in the order of the plan.
 
-    progress is called with each row as soon as it is there, from the calling thread, and planned with the number of
-    cells of each connector once it is known. Raises UsageError when the adapter itself is wrong, or when nothing was
-    asked for that there is.
+    known: what is known to fail, and is not tried again when it does. progress is called with each row as soon as it
+    is there, from the calling thread, and planned with the number of cells of each connector once there is a plan.
+    Raises UsageError when the adapter itself is wrong, when nothing was asked for that there is, and when what is
+    known speaks of cells that there are not.
     """
     stop = stopped or threading.Event()
     rows: list[CellRow] = []
     with grounds(server, device) as make, ThreadPoolExecutor(BEGUN, "cell") as pool:
         try:
             for connector in chosen:
-                rows += _connector(make, connector, asked, pool, stop, progress, planned, expected)
+                rows += _connector(make, connector, asked, pool, stop, progress, planned, known)
         except KeyboardInterrupt:
             # The cells in flight end at once when their processes do, and what comes now does not begin.
             stop.set()
@@ -269,23 +280,37 @@ def run(
 
 def _connector(
     make: Callable[[Connector, threading.Event], Ground], connector: Connector, asked: Asked, pool: ThreadPoolExecutor,
-    stop: threading.Event, progress: Progress, planned: Callable[[int], None], expected: Expected,
+    stop: threading.Event, progress: Progress, planned: Callable[[int], None],
+    known: Sequence[KnownCell],
 ) -> list[CellRow]:
     where = Where(1, "cpu", "")
     try:
         ground = make(connector, stop)
-        cells = plan(ground, pool, asked)
+        cells = plan(ground, pool, asked, known)
     except (NotOpened, Unsupported, ImportHung, ImportCrashed) as error:
         verdict = "unsupported" if isinstance(error, Unsupported) else "error"
         return [CellRow(connector.name, connector.version, where, "*", "*", "*", verdict, 0.0, str(error))]
     planned(len(cells))
-    futures = [pool.submit(attempt, ground, cell, asked, expected) for cell in cells]
+    futures = [pool.submit(attempt, ground, cell, asked, known) for cell in cells]
     waiting: set[Future[CellRow]] = set(futures)
     while waiting:
         ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
         for future in ended:
             progress(future.result())
     return [future.result() for future in futures]
+
+
+def one(
+    connector: str, rule: str, fault: str, read: str, *, server: str | None = None, device: str = "cpu"
+) -> CellRow:
+    """Try one cell of one connector, named as in `kvproof check -c`; raises UsageError when there is no such cell."""
+    asked = Asked((glob.escape(rule),), (glob.escape(fault),), (glob.escape(read),))
+    found = connectors.find(connectors.for_device(connector, device))
+    rows = [row for row in run([found], asked, server=server, device=device) if row.fault in (fault, "*")]
+    if not rows:
+        raise UsageError(f"{connector} has no cell {rule}[{fault}-{read}]; `kvproof check -c {connector} --list` "
+                         "shows those it has")
+    return rows[0]
 
 
 def listed(

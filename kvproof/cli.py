@@ -35,6 +35,8 @@ environment:
   KVPROOF_SERVER        the password of --server redis://HOST:PORT, or the whole address when --server is not given
   KVPROOF_ENVIRONMENTS  where `kvproof connectors --install` puts other versions
 """
+_PARTS = ("proofs", "replays", "contract")
+"""What a whole run does, in this order."""
 _PROOFS = """Prove obligations for any number of ranks and chunks; ours take 20 s on two cores.
 
 verdicts and exit codes (the highest code that a row asks for, but a finding, 1, comes before all):
@@ -100,8 +102,10 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"kvproof {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="prove, and replay the historic bugs on every connector that is installed")
+    run = commands.add_parser("run", help="prove, replay the historic bugs, and try the contract on every "
+                              "connector that is installed")
     run.add_argument("-c", "--connector", action="append", metavar="NAME", help="only these; may be repeated")
+    run.add_argument("--only", action="append", choices=_PARTS, help="only this part of it; may be repeated")
     _add_common(run)
     run.set_defaults(command=_run)
 
@@ -174,9 +178,9 @@ def _run(options: argparse.Namespace) -> int:
     from kvproof.replays import REPLAYS
 
     if options.connector:
-        return _replayed(options, _found(options), list(REPLAYS))
+        return _replayed(options, _found(options), list(REPLAYS), parts=options.only or _PARTS[1:])
     found, missing = replay.installed(connectors.selection(options.device))
-    return _replayed(options, found, list(REPLAYS), missing, proofs=True)
+    return _replayed(options, found, list(REPLAYS), missing, parts=options.only or _PARTS)
 
 
 def _prove(options: argparse.Namespace) -> int:
@@ -217,13 +221,13 @@ def _prove(options: argparse.Namespace) -> int:
 
 
 def _write(options: argparse.Namespace, results: Results) -> None:
-    from kvproof import report
+    from kvproof import junit
     from kvproof.results import write_text
 
     if options.json:
         results.write(options.json)
     if options.junit:
-        write_text(options.junit, report.junit(results))
+        write_text(options.junit, junit.document(results))
 
 
 def _replay(options: argparse.Namespace) -> int:
@@ -269,10 +273,12 @@ def _replayed(
     bugs: list[str],
     missing: Mapping[str, str] | None = None,
     *,
-    proofs: bool = False,
+    parts: Sequence[str] = ("replays",),
 ) -> int:
-    """Prove, if that is asked for, then replay; show and write what was found."""
-    from kvproof import known, prove, replay, report
+    """Do those parts of a whole run; show and write what was found."""
+    from kvproof import known, prove, replay, report, report_cells
+    from kvproof.check import Asked
+    from kvproof.known import cells
     from kvproof.replays import REPLAYS
     from kvproof.results import Results, check_writable
 
@@ -281,14 +287,14 @@ def _replayed(
             check_writable(path)
     entries = known.load(options.known or known.SHIPPED, bugs=REPLAYS)
     results, begun, stopped = Results(), time.monotonic(), threading.Event()
-    if proofs:
+    if "proofs" in parts:
         progress = report.Progress(len(prove.selected(())))
         results.obligations = prove.run(prove.Asked(), progress.obligation, stopped=stopped)
-    progress = report.Progress(len(found) * len(bugs))
+    progress = report.Progress(len(found) * len(bugs) if "replays" in parts else 0)
     try:
         results.replays = list(
             replay.run(
-                [] if stopped.is_set() else found,
+                found if "replays" in parts and not stopped.is_set() else [],
                 bugs,
                 server=options.server,
                 device=options.device,
@@ -300,12 +306,20 @@ def _replayed(
     except KeyboardInterrupt:
         # Before anything had begun, or again while it ended: what is known is written all the same.
         stopped.set()
-    results.replays += replay.not_run(missing or {}, bugs, options.device)
+    if "replays" in parts:
+        results.replays += replay.not_run(missing or {}, bugs, options.device)
+    results.complaints = known.judge(results.replays, entries, date.today())
+    # A connector with a bug switched on is a test of the replays themselves.
+    sound = [each for each in found if "+" not in each.name] if "contract" in parts else []
+    if sound and not stopped.is_set():
+        listed = cli_check.contract(results, sound, Asked(), options, stopped)
+        results.complaints += cells.judge(results.cells, listed, date.today())
     results.interrupted = stopped.is_set()
     results.seconds = time.monotonic() - begun
-    results.complaints = known.judge(results.replays, entries, date.today())
     if str(options.json) != "-":
-        print(report.proofs(results) + report.table(results), end="", flush=True)
+        views = [report.proofs(results), report.table(results) if "replays" in parts or not results.cells else "",
+                 report_cells.table(results) if results.cells else ""]
+        print("\n".join(view for view in views if view), end="", flush=True)
     _write(options, results)
     return results.exit_code
 

@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any
 from kvproof.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kvproof.check import Asked
     from kvproof.connectors import Connector
+    from kvproof.known.cells import KnownCell
+    from kvproof.results import Results
 
 _CHECK = """Try the contract on connectors: every rule, by every read, under every fault that could break it.
 
@@ -48,6 +52,9 @@ def add(commands: Any) -> None:
                        help="write the known file of this connector, so that it lists what fails now")
     check.add_argument("--json", metavar="FILE", type=Path, help="write the results as JSON (- for standard output)")
     check.add_argument("--junit", metavar="FILE", type=Path, help="write the results as JUnit XML")
+    check.add_argument("--pytest", metavar="FILE", type=Path,
+                       help="write the least failing cell of each cause as a pytest module of its own")
+    check.add_argument("--witnesses", metavar="DIR", type=Path, help="write the evidence of each cause into a file")
     check.add_argument("--html", metavar="FILE", type=Path, help="write one page to look at")
     check.set_defaults(command=_check)
 
@@ -74,9 +81,10 @@ def _times(text: str) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from kvproof import check, connectors, known, report
+    from kvproof import check, connectors, junit, report_cells, witnesses
+    from kvproof.causes import causes
     from kvproof.known import cells
-    from kvproof.results import Results, check_writable, write_text
+    from kvproof.results import Results, check_writable, make_directory, write_text
     from kvproof.rules import RULES
 
     for pattern in check.unknown(options.rule):
@@ -85,17 +93,15 @@ def _check(options: argparse.Namespace) -> int:
     asked = check.Asked(tuple(options.rule), tuple(options.fault), tuple(options.read), options.deadline, options.again)
     if options.list:
         return _list(found, asked, options)
-    for path in (options.json, options.junit, options.html, options.update_known):
+    for path in (options.json, options.junit, options.html, options.pytest, options.update_known):
         if path is not None:
             check_writable(path)
+    if options.witnesses:
+        make_directory(options.witnesses)
     if options.update_known and len(found) != 1:
         raise UsageError("--update-known writes the file of one connector; name one with -c")
-    entries = cells.load(options.known or known.SHIPPED, RULES)
     results, begun, stopped = Results(), time.monotonic(), threading.Event()
-    progress = report.CellProgress()
-    results.cells = check.run(
-        found, asked, server=options.server, device=options.device, progress=progress, planned=progress.planned,
-        stopped=stopped, expected=lambda row: any(entry.covers(row) for entry in entries))
+    entries = contract(results, found, asked, options, stopped)
     results.interrupted = stopped.is_set()
     results.seconds = time.monotonic() - begun
     if options.update_known:
@@ -104,17 +110,38 @@ def _check(options: argparse.Namespace) -> int:
         entries = cells.load(options.update_known, RULES)
         print(f"{options.update_known}: {count} cells that fail")
     results.complaints = cells.judge(results.cells, entries, date.today())
+    found_causes = causes(results.cells)
+    if options.witnesses:
+        witnesses.write(options.witnesses, found_causes)
+    if options.pytest:
+        write_text(options.pytest, witnesses.module(found_causes))
     if str(options.json) != "-":
-        print(report.cells(results), end="", flush=True)
+        print(report_cells.table(results), end="", flush=True)
     if options.json:
         results.write(options.json)
     if options.junit:
-        write_text(options.junit, report.junit(results))
+        write_text(options.junit, junit.document(results))
     if options.html:
         from kvproof.pages import report as pages
 
         pages.write(options.html, [results.document()])
     return results.exit_code
+
+
+def contract(
+    results: Results, found: Sequence[Connector], asked: Asked, options: argparse.Namespace, stopped: threading.Event
+) -> list[KnownCell]:
+    """Try the contract, put its rows into the results, and return what is known to fail."""
+    from kvproof import check, known, report
+    from kvproof.known import cells
+    from kvproof.rules import RULES
+
+    entries = cells.load(options.known or known.SHIPPED, RULES)
+    progress = report.CellProgress()
+    results.cells = check.run(
+        found, asked, server=options.server, device=options.device, progress=progress, planned=progress.planned,
+        stopped=stopped, known=entries)
+    return entries
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "coverage.md"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of fault, the obligations and replays that stand against it, or why none does.
+    """A kind of fault, the obligations, replays and rules that stand against it, or why none does.
 
     scope: why it is out of scope. later: what will stand against it.
     """
@@ -28,6 +28,7 @@ class Kind:
     name: str
     obligations: tuple[str, ...] = ()
     replays: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
     scope: str = ""
     later: str = ""
 
@@ -40,6 +41,7 @@ def kinds(path: Path = SOURCE) -> list[Kind]:
             entry["name"],
             tuple(entry.get("obligations", ())),
             tuple(entry.get("replays", ())),
+            tuple(entry.get("rules", ())),
             entry.get("scope", ""),
             entry.get("later", ""),
         )
@@ -69,41 +71,48 @@ def to_come(path: Path = SOURCE) -> dict[str, str]:
     return dict(tomllib.loads(path.read_text())["models_to_come"])
 
 
-def complaints(found: Sequence[Kind], obligations: Sequence[str], replays: Sequence[str]) -> list[str]:
+def complaints(
+    found: Sequence[Kind], obligations: Sequence[str], replays: Sequence[str], rules: Sequence[str]
+) -> list[str]:
     """Return what is wrong: a kind with nothing against it and no reason, or one that names what does not exist."""
     wrong = []
     for kind in found:
-        if not (kind.obligations or kind.replays or kind.scope or kind.later):
+        if not (kind.obligations or kind.replays or kind.rules or kind.scope or kind.later):
             wrong.append(f"nothing stands against: {kind.name}")
         wrong += [f"{kind.name}: no obligation is {name}" for name in kind.obligations
                   if name not in obligations]
         wrong += [f"{kind.name}: no replay is {name}" for name in kind.replays if name not in replays]
+        wrong += [f"{kind.name}: no rule is {name}" for name in kind.rules if name not in rules]
     return wrong
 
 
 def page(found: Sequence[Kind], subjects: Mapping[str, str], ours: Sequence[Obligation]) -> str:
     """Return the page."""
-    designs, real = sum(bool(kind.obligations) for kind in found), sum(bool(kind.replays) for kind in found)
+    designs = sum(bool(kind.obligations) for kind in found)
+    real = sum(bool(kind.replays or kind.rules) for kind in found)
     lines = [
         "# What is covered",
         "",
         "The kinds of fault that public reports of KV-cache connectors and RESP clients show, restated, and what",
         "stands against each: proof obligations (`kvproof prove ID --explain` shows one with the mistakes it rules",
-        "out), replays of historic bugs (`kvproof replay BUG -c NAME`), or why nothing does.",
+        "out), replays of historic bugs (`kvproof replay BUG -c NAME`), rules of the contract (`kvproof check -c NAME",
+        "--rule RULE`), or why nothing does.",
         "",
-        "An obligation proves a design; it says nothing of a connector's code. Only a replay is run against real ones.",
-        f"Of the {len(found)} kinds {designs} are ruled out in a design, and {real} are provoked on real connectors.",
+        "An obligation proves a design; it says nothing of a connector's code. Replays and rules are run against real",
+        f"ones. Of the {len(found)} kinds {designs} are ruled out in a design, {real} are provoked on real connectors.",
         "",
         "This page is drawn from `kvproof/coverage.toml` by `python -m kvproof.coverage`; a test checks that every",
         "name in it exists and that the page is the latest.",
     ]
     for group, members in groupby(found, key=lambda kind: kind.group):
         heading = f"## {group[0].upper()}{group[1:]}"
-        lines += ["", heading, "", "| kind of fault | obligations | replays |", "|---|---|---|"]
+        lines += ["", heading, "", "| kind of fault | obligations | replays | rules |", "|---|---|---|---|"]
         for kind in members:
             nothing = f"not yet: {kind.later}" if kind.later else f"out of scope: {kind.scope}"
-            obligations = ", ".join(f"`{name}`" for name in kind.obligations) or nothing
-            lines.append(f"| {kind.name} | {obligations} | {', '.join(f'`{name}`' for name in kind.replays)} |")
+            obligations, replays, rules = (
+                ", ".join(f"`{name}`" for name in names) for names in (kind.obligations, kind.replays, kind.rules))
+            first = obligations or ("" if replays or rules else nothing)
+            lines.append(f"| {kind.name} | {first} | {replays} | {rules} |")
     lines += [
         "", "## Named mistakes", "",
         "Each mistake that an obligation refutes (`kvproof prove OBLIGATION --explain` shows the run), what comes of",
@@ -118,10 +127,11 @@ def page(found: Sequence[Kind], subjects: Mapping[str, str], ours: Sequence[Obli
 def main() -> int:
     """Write the page; return 1 when something is wrong with the kinds."""
     from kvproof.replays import REPLAYS
+    from kvproof.rules import RULES
     from kvproof.spec import library
 
     found, ours = kinds(), library.obligations()
-    wrong = complaints(found, [obligation.id for obligation in ours], list(REPLAYS))
+    wrong = complaints(found, [obligation.id for obligation in ours], list(REPLAYS), list(RULES))
     for line in wrong:
         print(line, file=sys.stderr)
     PAGE.write_text(page(found, made_by(), ours))

@@ -53,7 +53,7 @@ class Contract:
         """Find out which cells there are; the same ones in the same order each time."""
         try:
             self.ground = make(self.connector, stopped)
-            self.planned = check.plan(self.ground, self.pool, self.asked)
+            self.planned = check.plan(self.ground, self.pool, self.asked, self.known)
         except (NotOpened, Unsupported, ImportHung, ImportCrashed) as error:
             verdict = "unsupported" if isinstance(error, Unsupported) else "error"
             name, version = self.connector.name, self.connector.version
@@ -102,6 +102,7 @@ class Gate:
         """Find the connectors and read the known files; raises pytest.UsageError with what is wrong there."""
         option = config.option
         self.server: str | None = option.kvproof_server
+        self.device: str = option.kvproof_device
         self.together = not hasattr(config, "workerinput")
         self.stopped = threading.Event()
         self.stack = ExitStack()
@@ -114,15 +115,15 @@ class Gate:
             raise pytest.UsageError(f"--kvproof-rule {pattern}: no rule is called so; there are {known_rules}")
         try:
             entries = cells.load(Path(option.kvproof_known or known.SHIPPED), rules.RULES)
-            self.contracts = [Contract(connectors.find(name), asked, entries, self.pool)
-                              for name in dict.fromkeys(option.kvproof_connector)]
+            names = [connectors.for_device(name, self.device) for name in dict.fromkeys(option.kvproof_connector)]
+            self.contracts = [Contract(connectors.find(name), asked, entries, self.pool) for name in names]
         except KvproofError as error:
             raise pytest.UsageError(str(error)) from error
 
     def plan(self) -> list[Contract]:
         """Open the server, and plan every connector's cells on it."""
         if not self.planned:
-            make = self.stack.enter_context(check.grounds(self.server, "cpu"))
+            make = self.stack.enter_context(check.grounds(self.server, self.device))
             for contract in self.contracts:
                 contract.plan(make, self.stopped)
             self.planned = True

@@ -27,6 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--kvproof-connector", action="append", default=globs, metavar="NAME",
                     help="check this connector: NAME, NAME==VERSION or module:Class; may be repeated")
     group.addoption("--kvproof-server", metavar="WHERE", help="valkey (default), fakeredis or redis://HOST:PORT")
+    group.addoption("--kvproof-device", choices=("cpu", "cuda"), default="cpu", help="where buffers live")
     group.addoption("--kvproof-deadline", type=float, default=5.0, metavar="SECONDS",
                     help="the longest deadline that an adapter may declare (default: 5)")
     group.addoption("--kvproof-known", metavar="PATH", help="what is known to fail: a TOML file or a directory of them")

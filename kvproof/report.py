@@ -8,9 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
-from xml.etree import ElementTree
 
-from kvproof.causes import causes
 from kvproof.connectors.listing import Entry
 from kvproof.explore import Counted
 from kvproof.results import (
@@ -35,7 +33,7 @@ WIDTH = 120
 """Columns of a table that goes into a pipe or a file."""
 ENDS = 8
 """Unfinished steps of a log that are shown."""
-_COLOURS = {"finding": "bold red", "known": "yellow", "neutral": "dim", "inconclusive": "bold magenta", "pass": "green"}
+COLOURS = {"finding": "bold red", "known": "yellow", "neutral": "dim", "inconclusive": "bold magenta", "pass": "green"}
 
 
 def kind_of(row: ReplayRow | CellRow) -> str:
@@ -145,7 +143,7 @@ def _wrong(found: Judgement, line: Line) -> str:
     return f"rejected: {said} is explained by no behaviour: {why}{hint}"
 
 
-def _console(out: io.StringIO, width: int | None = None) -> Console:
+def console(out: io.StringIO, width: int | None = None) -> Console:
     """Return a console that writes into `out` what suits standard output: its width and colours, or none in a pipe."""
     from rich.console import Console
 
@@ -161,7 +159,7 @@ def table(results: Results, *, width: int | None = None) -> str:
     from rich.text import Text
 
     out = io.StringIO()
-    console = _console(out, width)
+    screen = console(out, width)
     bugs = list(dict.fromkeys(row.bug for row in results.replays))
     rows: dict[tuple[str, str], dict[str, ReplayRow]] = {}
     for row in results.replays:
@@ -172,86 +170,29 @@ def table(results: Results, *, width: int | None = None) -> str:
     for (connector, version), by_bug in rows.items():
         cells = [_cell(by_bug.get(bug)) for bug in bugs]
         view.add_row(connector, version, *[Text(text, style) for text, style in cells])
-    console.print(view)
+    screen.print(view)
     for row in results.replays:
         kind = kind_of(row)
         if kind == "pass" or row.verdict == "not-run" or row.explain == INTERRUPTED:
             continue
-        console.print()
-        console.print(Text(f"{row.bug} on {row.connector} {row.version}: {row.verdict}", _COLOURS[kind]))
-        console.print(Text(f"  {printable(row.explain)}"))
+        screen.print()
+        screen.print(Text(f"{row.bug} on {row.connector} {row.version}: {row.verdict}", COLOURS[kind]))
+        screen.print(Text(f"  {printable(row.explain)}"))
         if row.inconclusive and kind in ("finding", "known"):
-            console.print(Text(f"  {row.inconclusive} of its cases could not tell", _COLOURS["inconclusive"]))
+            screen.print(Text(f"  {row.inconclusive} of its cases could not tell", COLOURS["inconclusive"]))
     for line in dict.fromkeys(row.explain for row in results.replays if row.verdict == "not-run"):
-        console.print()
-        console.print(Text(f"not run: {line}", _COLOURS["inconclusive"]))
+        screen.print()
+        screen.print(Text(f"not run: {line}", COLOURS["inconclusive"]))
     if results.interrupted:
         done = sum(row.explain != INTERRUPTED for row in results.replays)
-        console.print()
-        console.print(Text(f"interrupted: {done} of {len(results.replays)} rows were done", _COLOURS["inconclusive"]))
+        screen.print()
+        screen.print(Text(f"interrupted: {done} of {len(results.replays)} rows were done", COLOURS["inconclusive"]))
     for complaint in results.complaints:
-        console.print()
-        console.print(Text(f"known file of {complaint.connector}, {complaint.entry}: {complaint.problem}", "bold red"))
-    console.print()
-    console.print(Text(closing(results)))
+        screen.print()
+        screen.print(Text(f"known file of {complaint.connector}, {complaint.entry}: {complaint.problem}", "bold red"))
+    screen.print()
+    screen.print(Text(closing(results)))
     return out.getvalue()
-
-
-def cells(results: Results, *, width: int | None = None) -> str:
-    """Return the table of rules by connectors, every cause of failure with its least cell, and the sum."""
-    from rich.table import Table
-    from rich.text import Text
-
-    out = io.StringIO()
-    console = _console(out, width)
-    connectors_ = list(dict.fromkeys(row.connector for row in results.cells))
-    view = Table(title="The contract", title_justify="left", box=None, pad_edge=False)
-    view.add_column("rule", no_wrap=True)
-    for name in connectors_:
-        view.add_column(name)
-    for rule in dict.fromkeys(row.rule for row in results.cells):
-        fields = [_counted([row for row in results.cells if (row.rule, row.connector) == (rule, name)])
-                  for name in connectors_]
-        view.add_row(rule, *[Text(text, style) for text, style in fields])
-    console.print(view)
-    for number, cause in enumerate(causes(results.cells), 1):
-        least = cause.rows[0]
-        console.print()
-        count = f"{len(cause.rows)} cells" if len(cause.rows) > 1 else "1 cell"
-        rate = f", {least.rate:.0%} of tries" if least.rate is not None else ""
-        listed = ", known" if cause.known else ""
-        head = f"{number}. {cause.connector}: {', '.join(cause.rules)} ({count}{rate}{listed})"
-        console.print(Text(head, _COLOURS["known" if cause.known else "finding"]))
-        console.print(Text(f"  {least.id}: {least.verdict}"))
-        console.print(Text(f"  {printable(least.explain)}"))
-        for frame in least.evidence.get("stack", [])[:4]:
-            console.print(Text(f"    {printable(frame)}", "dim"))
-    unsure = [row for row in results.cells if row.verdict in INCONCLUSIVE]
-    for row in unsure[:20]:
-        console.print()
-        console.print(Text(f"{row.connector} {row.id}: {row.verdict}: {printable(row.explain)}",
-                           _COLOURS["inconclusive"]))
-    if len(unsure) > 20:
-        console.print(Text(f"and {len(unsure) - 20} more that could not tell", _COLOURS["inconclusive"]))
-    for complaint in results.complaints:
-        console.print()
-        console.print(Text(f"known file of {complaint.connector}, {complaint.entry}: {complaint.problem}", "bold red"))
-    masked = {row.connector: row.masked for row in results.cells if row.masked}
-    for name, bug in masked.items():
-        console.print()
-        console.print(Text(f"{name}: masked: {bug} (kept from striking, so that the rest can be judged)"))
-    console.print()
-    counts = Counter(row.verdict + (" (known)" if row.known else "") for row in results.cells)
-    console.print(Text(_closing(results, counts)))
-    return out.getvalue()
-
-
-def _counted(rows: Sequence[CellRow]) -> tuple[str, str]:
-    """Return how many of a rule's cells ended how, and in which colour the worst of them is."""
-    counts = Counter(row.verdict + (" known" if row.known else "") for row in rows)
-    kinds = {kind_of(row) for row in rows}
-    worst = next((kind for kind in ("finding", "inconclusive", "known", "neutral", "pass") if kind in kinds), "neutral")
-    return ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())), _COLOURS[worst]
 
 
 def worlds(rows: Sequence[Counted], *, width: int | None = None) -> str:
@@ -260,7 +201,7 @@ def worlds(rows: Sequence[Counted], *, width: int | None = None) -> str:
     from rich.text import Text
 
     out = io.StringIO()
-    console = _console(out, width)
+    screen = console(out, width)
     view = Table(title="States of the loading protocol", title_justify="left", box=None, pad_edge=False)
     for heading in ("W", "n", "Python", "TLC", "steps", "longest way", "states/s", ""):
         view.add_column(heading, justify="right" if heading else "left", no_wrap=True)
@@ -269,10 +210,10 @@ def worlds(rows: Sequence[Counted], *, width: int | None = None) -> str:
         view.add_row(
             str(row.world_size), str(row.chunks), str(row.states), "" if row.tlc is None else str(row.tlc),
             str(row.steps), str(row.depth), f"{row.rate:.0f}", Text(row.verdict, style))
-    console.print(view)
+    screen.print(view)
     for said in dict.fromkeys(text for row in rows for text in (row.wrong, row.why) if text):
-        console.print()
-        console.print(Text(printable(said)))
+        screen.print()
+        screen.print(Text(printable(said)))
     return out.getvalue()
 
 
@@ -282,7 +223,7 @@ def obligations(results: Results, *, width: int | None = None) -> str:
     from rich.text import Text
 
     out = io.StringIO()
-    console = _console(out, width)
+    screen = console(out, width)
     view = Table(title="Proof obligations", title_justify="left", box=None, pad_edge=False)
     for heading, wrap in (("id", False), ("claim", True), ("verdict", False), ("mutants", False), ("time", False)):
         view.add_column(heading, no_wrap=not wrap, overflow="fold")
@@ -292,22 +233,22 @@ def obligations(results: Results, *, width: int | None = None) -> str:
         said = f"{row.verdict}{' (a limit)' if row.known else ''}"
         count = f"{refuted}/{len(row.mutants)}" if row.mutants else ""
         view.add_row(row.id, row.claim, Text(said, style), count, f"{row.seconds:.2f} s")
-    console.print(view)
+    screen.print(view)
     for row in results.obligations:
         if row.verdict != "proved" and not row.known:
-            console.print()
-            console.print(Text(f"{row.id}: {row.verdict}: {printable(row.explain)}", "bold red"))
+            screen.print()
+            screen.print(Text(f"{row.id}: {row.verdict}: {printable(row.explain)}", "bold red"))
             for line in row.trace:
-                console.print(Text(f"  {line}"))
+                screen.print(Text(f"  {line}"))
     second = [row.second_solver for row in results.obligations if row.second_solver]
     if second:
         asked, unknown = sum(one["queries"] for one in second), [each for one in second for each in one["unknown"]]
-        console.print()
-        console.print(Text(f"{second[0]['name']} {second[0]['version']}: {len(unknown)} of {asked} queries unknown"))
+        screen.print()
+        screen.print(Text(f"{second[0]['name']} {second[0]['version']}: {len(unknown)} of {asked} queries unknown"))
         for line in dict.fromkeys(unknown):
-            console.print(Text(f"  {printable(line)}"))
-    console.print()
-    console.print(Text(_closing(results, Counter(
+            screen.print(Text(f"  {printable(line)}"))
+    screen.print()
+    screen.print(Text(last_line(results, Counter(
         f"{row.verdict}{' (a limit)' if row.known else ''}" for row in results.obligations))))
     return out.getvalue()
 
@@ -318,9 +259,9 @@ def proofs(results: Results) -> str:
     if not rows:
         return ""
     if not all(row.verdict == "proved" or row.known for row in rows):
-        return obligations(results) + "\n"
+        return obligations(results)
     limits, mutants = sum(row.known for row in rows), sum(len(row.mutants) for row in rows)
-    return f"Proof obligations: {len(rows) - limits} proved, {limits} limits, {mutants} mutants refuted\n\n"
+    return f"Proof obligations: {len(rows) - limits} proved, {limits} limits, {mutants} mutants refuted\n"
 
 
 def explained(row: ObligationRow) -> str:
@@ -352,7 +293,7 @@ def _cell(row: ReplayRow | None) -> tuple[str, str]:
     if row is None:
         return "", ""
     kind = kind_of(row)
-    return f"{row.verdict}{' (known)' if kind == 'known' else ''}", _COLOURS[kind]
+    return f"{row.verdict}{' (known)' if kind == 'known' else ''}", COLOURS[kind]
 
 
 def connectors(entries: Sequence[Entry]) -> str:
@@ -361,7 +302,7 @@ def connectors(entries: Sequence[Entry]) -> str:
     from rich.text import Text
 
     out = io.StringIO()
-    console = _console(out)
+    screen = console(out)
     view = Table(box=None, pad_edge=False)
     for heading in ("connector", "version", "devices", "reads"):
         view.add_column(heading, no_wrap=heading != "reads")
@@ -369,16 +310,17 @@ def connectors(entries: Sequence[Entry]) -> str:
         state = entry.version or "not installed"
         told = ", ".join(entry.reads) or printable(entry.problem)
         view.add_row(entry.name, state, ", ".join(entry.devices), Text(told))
-    console.print(view)
+    screen.print(view)
     return out.getvalue()
 
 
 def closing(results: Results) -> str:
-    """Return the last line: how many of what, how long, and the exit code with its reason."""
-    return _closing(results, Counter(row.verdict + (" (known)" if row.known else "") for row in results.replays))
+    """Return the last line for the replays: how many of what, how long, and the exit code with its reason."""
+    return last_line(results, Counter(row.verdict + (" (known)" if row.known else "") for row in results.replays))
 
 
-def _closing(results: Results, counts: Counter[str]) -> str:
+def last_line(results: Results, counts: Counter[str]) -> str:
+    """Return the last line of a view whose rows were counted so."""
     rows: list[ReplayRow | CellRow] = [*results.replays, *results.cells]
     servers = ", ".join(dict.fromkeys(row.where.server for row in rows if row.where.server))
     sums = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items())) or "nothing was run"
@@ -390,48 +332,3 @@ def _closing(results: Results, counts: Counter[str]) -> str:
     cut = "interrupted; " if results.interrupted else ""
     on = f" on {servers}" if servers else ""
     return f"{sums}; {results.seconds:.1f} s{on}; {cut}exit code {results.exit_code}: {why}"
-
-
-def _junit_cell(suite: ElementTree.Element, row: CellRow) -> None:
-    case = ElementTree.SubElement(suite, "testcase", classname=f"check.{row.connector}", name=row.id,
-                                  time=f"{row.seconds:.3f}")
-    tag = {"finding": "failure", "inconclusive": "error", "neutral": "skipped", "known": "skipped"}.get(kind_of(row))
-    if tag is not None:
-        message = f"{row.verdict}{' (known)' if row.known else ''}: {row.explain}"
-        ElementTree.SubElement(case, tag, message=printable(message), type=row.verdict)
-
-
-def junit(results: Results) -> str:
-    """Return the results as JUnit XML: a finding is a failure, an inconclusive row an error, unsupported is skipped."""
-    suite = ElementTree.Element("testsuite", name="kvproof")
-    for row in results.replays:
-        case = ElementTree.SubElement(
-            suite, "testcase", classname=f"replay.{row.connector}", name=row.bug, time=f"{row.seconds:.3f}"
-        )
-        kind = kind_of(row)
-        tag = {"finding": "failure", "inconclusive": "error", "neutral": "skipped", "known": "skipped"}.get(kind)
-        if tag is not None:
-            message = f"{row.verdict}{' (known)' if row.known else ''}: {row.explain}"
-            ElementTree.SubElement(case, tag, message=printable(message), type=row.verdict)
-    for cell in results.cells:
-        _junit_cell(suite, cell)
-    for claim in results.obligations:
-        case = ElementTree.SubElement(
-            suite, "testcase", classname="obligation", name=claim.id, time=f"{claim.seconds:.3f}"
-        )
-        if claim.verdict != "proved" and not claim.known:
-            tag = "error" if claim.verdict in INCONCLUSIVE else "failure"
-            message = printable(f"{claim.verdict}: {claim.explain}")
-            ElementTree.SubElement(case, tag, message=message, type=claim.verdict)
-    for complaint in results.complaints:
-        case = ElementTree.SubElement(suite, "testcase", classname=f"known.{complaint.connector}", name=complaint.entry)
-        ElementTree.SubElement(case, "failure", message=complaint.problem, type="stale")
-    _count(suite)
-    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def _count(suite: ElementTree.Element) -> None:
-    cases: Sequence[ElementTree.Element] = suite.findall("testcase")
-    suite.set("tests", str(len(cases)))
-    for tag, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
-        suite.set(name, str(sum(case.find(tag) is not None for case in cases)))

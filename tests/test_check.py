@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from datetime import date
@@ -12,6 +13,7 @@ import pytest
 
 from kvproof import check, connectors
 from kvproof.causes import causes
+from kvproof.errors import UsageError
 from kvproof.known import cells
 from kvproof.results import CellRow, Results, Where
 from kvproof.rules import RULES
@@ -87,6 +89,46 @@ def test_what_the_known_file_lists_is_as_expected(tmp_path: Path) -> None:
     known.write_text(wide)
     stale = run("-c", "tests.zoo.absence:NilIsHit", "--rule", "miss-is-miss", "--known", str(known), "--read", "get")
     assert ("stale" in stale.stdout) == (stale.returncode == 1)
+
+
+def test_what_is_kept_of_a_finding_tries_it_again(tmp_path: Path) -> None:
+    module, witnesses = tmp_path / "test_kept.py", tmp_path / "witnesses"
+    connector = "tests.zoo.absence:NilIsHit"
+    done = run("-c", connector, "--rule", "miss-is-miss", "--read", "get", "--again", "0", "--pytest", str(module),
+               "--witnesses", str(witnesses), "--json", str(tmp_path / "r.json"))
+    assert done.returncode == 1, done.stderr
+    failing = [cell for cell in json.loads((tmp_path / "r.json").read_text())["cells"] if cell["verdict"] == "fail"]
+    files = sorted(str(path) for path in witnesses.iterdir())
+    assert sorted({cell["witness"] for cell in failing}) == files, "each failing cell names a witness that is there"
+    kept = json.loads(Path(files[0]).read_text())
+    words = shlex.split(kept["again"])
+    assert run(*words[2:], "--again", "0").returncode == 1, kept["again"]
+    assert kept["cell"]["evidence"]["steps"]
+    ended = subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(module)], timeout=120,
+                           capture_output=True, text=True)
+    assert f"{len(files)} failed" in ended.stdout, ended.stdout[-2000:]
+    assert "nobody stored, was a hit" in ended.stdout
+    text = module.read_text()
+    module.write_text(text.replace("NilIsHit", "Honest").replace("zoo.absence", "zoo.honest"))
+    ended = subprocess.run([*ended.args], timeout=120, capture_output=True, text=True)
+    assert f"{len(files)} passed" in ended.stdout, ended.stdout[-2000:]
+
+
+def test_a_cell_that_there_is_not_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match=r"reference has no cell recovers\[close@GETS-get\]|nothing is selected"):
+        check.one("reference", "recovers", "close@GETS", "get")
+
+
+@pytest.mark.parametrize(("what", "names"), [("fault", 'fault = "closs@GET"'), ("read", 'read = "gat"')])
+def test_a_known_entry_of_no_cell_is_wrong_usage(what: str, names: str, tmp_path: Path) -> None:
+    known = tmp_path / "known.toml"
+    fields = {"fault": 'fault = "close@GET"', "read": 'read = "get"', what: names}
+    known.write_text("\n".join(['connector = "reference"', "[[cell]]", 'rule = "recovers"', *fields.values(),
+                                'version = ""', 'reason = "why"', 'issue = "none"', "since = 2026-11-30", ""]))
+    done = run("-c", "reference", "--rule", "prefix-count", "--known", str(known))
+    assert done.returncode == 2, done.stdout
+    assert f"recovers has no {what} {names.partition('= ')[2]!s}".replace('"', "'") in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
 
 
 def test_wrong_usage_is_one_line_and_exit_code_two() -> None:

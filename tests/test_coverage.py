@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kvproof import coverage
 from kvproof.replays import REPLAYS
+from kvproof.rules import RULES
 from kvproof.spec import library
 
 ROOT = Path(__file__).parents[1]
@@ -20,12 +21,12 @@ def test_every_kind_has_a_row_that_names_what_exists() -> None:
     found = coverage.kinds()
     assert len(found) >= FEWEST, f"{len(found)} kinds"
     assert len({kind.name for kind in found}) == len(found)
-    assert coverage.complaints(found, [each.id for each in library.obligations()], list(REPLAYS)) == []
+    assert coverage.complaints(found, [each.id for each in library.obligations()], list(REPLAYS), list(RULES)) == []
 
 
 def test_a_kind_without_anything_and_a_name_that_does_not_exist_are_noticed() -> None:
-    bare, wrong = coverage.Kind("g", "bare"), coverage.Kind("g", "wrong", ("nothing.*",), ("no-replay",))
-    assert len(coverage.complaints([bare, wrong], ["load.agree"], list(REPLAYS))) == 3
+    bare, wrong = coverage.Kind("g", "bare"), coverage.Kind("g", "wrong", ("nothing.*",), ("no-replay",), ("no-rule",))
+    assert len(coverage.complaints([bare, wrong], ["load.agree"], list(REPLAYS), list(RULES))) == 4
 
 
 def test_the_page_is_drawn_from_the_kinds() -> None:

@@ -67,7 +67,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Everything that `kvproof run` finds, once."""
     path = tmp_path_factory.mktemp("run") / "results.json"
     mark = str(path)
-    done = kvproof("run", "--json", str(path), environment={MARK: mark})
+    done = kvproof("run", "--only", "proofs", "--only", "replays", "--json", str(path), environment={MARK: mark})
     document: dict[str, Any] = json.loads(path.read_text())
     return {**document, "done": done, "mark": mark}
 
@@ -243,7 +243,8 @@ def test_a_password_of_the_users_own_server_is_in_no_output(server: object) -> N
 def test_an_interrupted_run_writes_what_is_known_and_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     names = ["reference", "reference+nil-get", "redis-py", "tests.test_replays:Waits"]
-    command = [*KVPROOF, "run", *(word for name in names for word in ("-c", name)), "--json", str(path)]
+    chosen = [word for name in names for word in ("-c", name)]
+    command = [*KVPROOF, "run", "--only", "replays", *chosen, "--json", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         servers = until(lambda: _below(process.pid, "valkey-server"), "the server", 60.0)
         until(lambda: _below(process.pid, "kvproof.runner.forkserver"), "a fork server", 60.0)
@@ -262,7 +263,7 @@ def test_an_interrupted_run_writes_what_is_known_and_leaves_nothing(number: sign
 
 
 def test_a_killed_run_leaves_nothing() -> None:
-    command = [*KVPROOF, "run", "-c", "tests.test_replays:Waits"]
+    command = [*KVPROOF, "run", "--only", "replays", "-c", "tests.test_replays:Waits"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         until(lambda: _below(process.pid, "kvproof.runner.forkserver"), "a fork server", 60.0)
         until(lambda: _below(process.pid, "kvproof.faults.proxy_server"), "the proxy", 60.0)
@@ -392,7 +393,7 @@ def test_the_place_where_somebody_is_blocked_is_their_code() -> None:
 def test_20_runs_in_a_row_give_the_same_verdicts(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     for number in range(20):
-        done = kvproof("run", "--json", str(path))
+        done = kvproof("run", "--only", "replays", "--json", str(path))
         document = json.loads(path.read_text())
         print(f"run {number + 1}: exit code {done.returncode}, {document['seconds']} s", flush=True)
         assert verdicts(document) == EXPECTED, f"run {number + 1}: {verdicts(document)}"

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kvproof import known, report
+from kvproof import junit, known, report
 from kvproof.errors import UsageError
 from kvproof.results import CellRow, Complaint, ReplayRow, Results, Where
 
@@ -97,7 +97,7 @@ def test_a_file_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None
 def test_junit_tells_findings_from_what_could_not_tell() -> None:
     rows = [row("reproduced"), row("not-felt", bug="a"), row("unsupported", bug="b"), row("absent", bug="c")]
     rows.append(row("reproduced", bug="d", known=True))
-    suite = ElementTree.fromstring(report.junit(Results(replays=rows)))
+    suite = ElementTree.fromstring(junit.document(Results(replays=rows)))
     assert dict(suite.attrib) == {
         "name": "kvproof", "tests": "5", "failures": "1", "errors": "1", "skipped": "2",
     }

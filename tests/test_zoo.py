@@ -66,8 +66,10 @@ def test_the_honest_connector_passes_everything() -> None:
 @pytest.mark.parametrize("member", MEMBERS, ids=lambda member: member.__name__)
 def test_a_wrong_connector_is_caught_by_no_rule_that_it_does_not_break(member: type[Wrong]) -> None:
     rows = check.run([connector(member)], check.Asked(again=0))
+    # A call that never comes back, or takes the process along, does so under every rule.
+    anywhere = ("hang", "crash") if "bounded-time" in member.breaks else ()
     wrong = [f"{row.id}: {row.verdict}: {row.explain}" for row in rows
-             if is_finding(row.verdict) and row.rule not in member.breaks]
+             if is_finding(row.verdict) and row.rule not in member.breaks and row.verdict not in anywhere]
     said = f"{member.__name__} breaks {sorted(member.breaks)} only, and was caught by"
     assert not wrong, "\n".join([said, *wrong[:10]])
     assert any(is_finding(row.verdict) and row.rule == member.rule for row in rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 import time
@@ -205,6 +206,19 @@ def nothing_is_left(server: Server, kind: type[Honest]) -> bool:
         return True
 
 
+def nothing_is_held(server: Server, kind: type[Honest]) -> bool:
+    memory = bytearray(SIZE)
+    with opened(server, kind=kind) as (connector, _):
+        stored(connector, "aa")
+        connector.read(GET, [(connector.place.key("aa"), memoryview(memory))])
+    gc.collect()
+    try:
+        memory.clear()
+    except BufferError:
+        return False
+    return connector.lent() == 0
+
+
 def last_write_is_read(server: Server, kind: type[Honest]) -> bool:
     with opened(server, kind=kind) as (connector, _):
         stored(connector, "aa")
@@ -242,6 +256,7 @@ CHECKS: dict[type[Honest], Check] = {
     threads.StrictTurns: threads_may_call, threads.EarlyReturnKeepsLock: another_thread_reads_after_a_miss,
     threads.CloseTellsNobody: close_ends_calls, threads.CloseHoldsLock: close_ends_calls,
     threads.SocketsStayOpen: nothing_is_left, threads.ThreadStays: nothing_is_left,
+    threads.BuffersStay: nothing_is_held, threads.PoolShrinks: nothing_is_held,
     writes.OldVersions: last_write_is_read, writes.WritesBehind: last_write_is_read,
 }
 ELSEWHERE = {waits.AllocatesAnnounced, keys.KeyOfThisProcess}

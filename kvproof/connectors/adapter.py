@@ -184,6 +184,13 @@ class Adapter:
         """
         return nullcontext()
 
+    def lent(self) -> int:
+        """Return how many buffers of its own pool the connector has given out and not taken back, if it has a pool.
+
+        It is asked after `close`, when there should be none.
+        """
+        return 0
+
     def close(self) -> None:
         """Close the connector; every call still in flight ends."""
         raise NotImplementedError

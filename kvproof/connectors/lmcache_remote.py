@@ -259,7 +259,12 @@ class LMCacheRemote(Adapter):
         with suppress(AttributeError):
             self._memory.close()
 
+    def lent(self) -> int:
+        """Return how many of LMCache's memory objects have a reference that nobody gave back."""
+        return sum(memory.get_ref_count() > 0 for memory in self._allocated)
+
     def _poison(self, memory: Any) -> None:
+        self._allocated: list[Any] = []
         self._allocate = memory.allocate
         memory.allocate = self._allocate_poisoned
 
@@ -267,6 +272,7 @@ class LMCacheRemote(Adapter):
         memory = self._allocate(*args, **kwargs)
         if memory is not None:
             torch.frombuffer(_bytes(memory), dtype=torch.uint8).fill_(POISON)
+            self._allocated = [each for each in self._allocated if each.get_ref_count() > 0] + [memory]
         return memory
 
 

@@ -90,6 +90,21 @@ def _listed(here: str, key: str, given: object) -> tuple[str, ...]:
     return tuple(several)
 
 
+def require_cells(
+    entries: Iterable[KnownCell], connector: str, version: str, cells: Sequence[tuple[str, str, str]]
+) -> None:
+    """Raise UsageError for an entry that names a fault or a read of which there is no cell (rule, fault, read)."""
+    for entry in entries:
+        if entry.connector != connector.partition("==")[0] or not _is_true_of(entry.version, version):
+            continue
+        for what, place, patterns in (("fault", 1, entry.fault), ("read", 2, entry.read)):
+            there = {cell[place] for cell in cells if cell[0] == entry.rule}
+            for pattern in patterns:
+                if not any(_among(name, (pattern,)) for name in there):
+                    raise UsageError(f"known file of {entry.connector}, {entry.name}: {entry.rule} has no {what} "
+                                     f"{pattern!r}; `kvproof check -c {connector} --list` shows those it has")
+
+
 def judge(rows: Iterable[CellRow], entries: Iterable[KnownCell], today: date) -> list[Complaint]:
     """Mark the rows that are as the entries say, and return what is wrong with the entries.
 

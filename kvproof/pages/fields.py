@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +11,7 @@ from kvproof.causes import innermost, words
 from kvproof.pages.documents import Run
 from kvproof.pages.text import line
 from kvproof.results import INCONCLUSIVE, NEUTRAL, CellRow, is_finding
+from kvproof.witnesses import again
 
 Kind = Literal["finding", "intermittent", "inconclusive", "known", "neutral", "pass"]
 KINDS: tuple[Kind, ...] = ("finding", "intermittent", "inconclusive", "known", "neutral", "pass")
@@ -58,19 +57,7 @@ class Shown:
     @property
     def replay(self) -> str:
         """The command that tries it again."""
-        return " ".join(["kvproof", "check", "-c", shlex.quote(line(self.row.connector)),
-                         "--rule", shlex.quote(_literal(self.row.rule)), "--fault", _quoted(self.row.fault),
-                         "--read", _quoted(self.row.read)])
-
-
-def _literal(name: str) -> str:
-    """Return a glob that only this name fits; one that stands for any stays."""
-    return line(name) if name == "*" else re.sub(r"[*?\[]", r"[\g<0>]", line(name))
-
-
-def _quoted(name: str) -> str:
-    said = shlex.quote(_literal(name))
-    return said if said.startswith("'") else f"'{said}'"
+        return line(again(self.row), 2000)
 
 
 @dataclass

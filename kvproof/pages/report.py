@@ -167,5 +167,7 @@ def _covered(runs: Sequence[Run]) -> list[tuple[coverage.Kind, dict[str, list[tu
             told.setdefault(claim.id, {})[obligation_kind(claim), claim.verdict] = None
         for row in run.replays:
             told.setdefault(row.bug, {})[replay_kind(row), row.verdict] = None
-    return [(kind, {name: list(told.get(name, ())) for name in (*kind.obligations, *kind.replays)})
+        for cell in run.cells:
+            told.setdefault(cell.rule, {})[fields.kind_of(cell.verdict, cell.known, cell.rate), cell.verdict] = None
+    return [(kind, {name: list(told.get(name, ())) for name in (*kind.obligations, *kind.replays, *kind.rules)})
             for kind in coverage.kinds()]

@@ -22,7 +22,7 @@ def cases(plan: Plan) -> Iterator[Case]:
 def check(cell: Cell) -> None:
     """A hole in a batch stays where it is: results come by index, and nothing moves into another's place."""
     if cell.case.schedule:
-        cell.no_lies(cell.strike(cell.prepare()), "with one reply of the batch disturbed")
+        cell.nobody_elses(cell.strike(cell.prepare()), "with one reply of the batch disturbed")
         return
     holes = cell.case.given["holes"]
     rig = cell.open()

@@ -13,7 +13,7 @@ from kvproof.connectors.adapter import Place, Read
 from kvproof.errors import DeadlineExceeded
 from kvproof.faults.servers import valkey
 from kvproof.rig import Found, Ground, NotOpened, Rig, Unsupported, briefly
-from kvproof.rules.plan import CHUNK_BYTES, OTHERS, asked_for
+from kvproof.rules.plan import CHUNK_BYTES, NOBODYS, OTHERS, asked_for
 from kvproof.rules.rule import PUT, Broken, Case, NotFelt
 from kvproof.runner import Answer, Died, Grew, Hung, Raised, Returned, calls, verdict_of
 from kvproof.runner.forks import Forks
@@ -215,6 +215,13 @@ class Cell:
         if found.holds == "poison":
             return "and its buffer was never written"
         return f"and its buffer holds {found.whose if found.exact else found.holds}"
+
+    def tells_absence(self, rig: Rig, read: Read | None = None) -> None:
+        """Raise NotFelt where a read takes a chunk that nobody stored for a hit: whose a hit is cannot be told then."""
+        how = read or self.read
+        [found] = self.ask(rig, [NOBODYS], how)
+        if found.outcome == "hit":
+            raise NotFelt(f"{how.name} of {NOBODYS}, which nobody stored, is a hit too, so a hit tells nothing here")
 
     def misses(self, found: Sequence[Found], when: str) -> None:
         """Raise Broken unless each is a hit of its own value."""

@@ -30,6 +30,7 @@ def check(cell: Cell) -> None:
     if given["replicated"]:
         cell.misses(cell.ask(other, cell.victims), f"stored by worker 0 and read by worker {given['rank']}")
         return
+    cell.tells_absence(other)
     for each in cell.ask(other, cell.victims):
         if each.outcome == "hit":
             raise Broken(f"rank {given['rank']} read {each.chunk} by {cell.read.name}, which rank 0 alone has stored: "

@@ -44,6 +44,7 @@ def check(cell: Cell) -> None:
         return
     one, two = (_place(cell, dict(fields)) for fields in DIFFERENT[name])
     first, other = cell.open(one), cell.open(two)
+    cell.tells_absence(other)
     cell.put(first, *((chunk, 1) for chunk in cell.victims))
     for each in cell.ask(other, cell.victims):
         if each.outcome == "hit":

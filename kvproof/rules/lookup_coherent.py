@@ -27,6 +27,8 @@ def check(cell: Cell) -> None:
     """A chunk that was reported as there and is evicted then is a miss when it is read, and when it is looked up."""
     rig = cell.prepare()
     lookup, which = cell.case.given["lookup"], cell.case.given["which"]
+    if lookup is not None:
+        cell.tells_absence(rig, lookup)
     before = cell.ask(rig, cell.victims, lookup or cell.read)
     if any(each.outcome != "hit" for each in before):
         raise Broken(f"{(lookup or cell.read).name} does not report what was just stored: {before[0].outcome}")
@@ -41,7 +43,7 @@ def check(cell: Cell) -> None:
                      f"{cell.instead(found[0])}")
     cell.no_lies(found, "after the first chunk was evicted")
     if lookup is not None and which == "all":
-        again = cell.ask(rig, cell.victims, lookup)
+        again = cell.ask(rig, cell.victims[:1], lookup)
         if again[0].outcome == "hit":
             raise Broken(f"{lookup.name} reports {cell.victims[0]} as there after it was evicted and read as "
                          f"{found[0].outcome}")

@@ -21,6 +21,8 @@ VICTIMS = ("a0c1", "a1c2", "a2c3")
 """The chunks that a disturbed call asks for: the first by a read of one, all by a batch."""
 OTHERS = ("b0d1", "b1d2")
 """Chunks that are stored and asked for before and after, undisturbed."""
+NOBODYS = "e0f1"
+"""A chunk that no cell stores."""
 CHUNK_BYTES = 4096
 """The size of a chunk, where a rule does not say otherwise."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvproof.rules.cell import Cell
-from kvproof.rules.plan import OTHERS, VICTIMS, Plan
+from kvproof.rules.plan import NOBODYS, OTHERS, VICTIMS, Plan
 from kvproof.rules.rule import Broken, Case, Rule
 
 CONNECTIONS = (1, 4)
@@ -30,15 +30,18 @@ def check(cell: Cell) -> None:
     chunks = (*VICTIMS, *OTHERS)
     cell.put(rig, *((chunk, 1) for chunk in chunks))
     names = cell.case.given["reads"]
-    nobodys = "e0f1"
+    reads = {read.name: read for read in cell.ground.described.reads}
+    # A read that has no miss says nothing of threads by not having it.
+    misses = {name for name in names if cell.ask(rig, [NOBODYS], reads[name])[0].outcome == "miss"}
     found = cell.call(rig, "kvproof.runner.inside:from_threads", f"{', '.join(names)} from {THREADS} threads",
-                      reads=names, chunks=[*chunks, nobodys], known=cell.known, threads=THREADS, times=TIMES, slack=5.0)
-    payload = {read.name: read.payload for read in cell.ground.described.reads}
+                      reads=names, chunks=[*chunks, NOBODYS], known=cell.known, threads=THREADS, times=TIMES, slack=5.0)
     for each in found:
-        if each["chunk"] == nobodys and each["outcome"] == "miss":
-            continue
-        right = each["outcome"] == "hit" and (
-            not payload[each["read"]] or (each["exact"] and each["holds"] == f"{each['chunk']} version 1"))
+        name = each["read"]
+        if each["chunk"] == NOBODYS:
+            right = name not in misses or each["outcome"] == "miss"
+        else:
+            right = each["outcome"] == "hit" and (
+                not reads[name].payload or (each["exact"] and each["holds"] == f"{each['chunk']} version 1"))
         if not right:
             raise Broken(f"with {THREADS} threads, {each['read']} of {each['chunk']} was {each['outcome']}, its buffer "
                          f"holds {each['holds']}")

@@ -2,10 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from kvproof.connectors.adapter import Buffer
 from kvproof.models import payloads
+
+
+class Watched:
+    """Buffers that were handed to a connector, and whether it has let go of them."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._memory: list[bytearray] = []
+        self._tensors: list[weakref.ref[Any]] = []
+
+    def add(self, buffer: Buffer) -> None:
+        """Watch another one."""
+        if isinstance(buffer, memoryview):
+            assert isinstance(buffer.obj, bytearray), "as `filled` makes them"
+            self._memory.append(buffer.obj)
+        else:
+            self._tensors.append(weakref.ref(buffer))
+
+    def held(self) -> int:
+        """Return how many of them somebody still has, once those who handed them over have let go of them.
+
+        Of host memory that is any view, since what has a view cannot be cut; of a GPU's, the tensor itself.
+        """
+        self._memory = [memory for memory in self._memory if memory and not _cut(memory)]
+        self._tensors = [tensor for tensor in self._tensors if tensor() is not None]
+        return len(self._memory) + len(self._tensors)
+
+
+def _cut(memory: bytearray) -> bool:
+    try:
+        memory.clear()
+    except BufferError:
+        return False
+    return True
+
+
+_watching: list[Watched] = []
+
+
+@contextmanager
+def watched(by: Watched) -> Iterator[None]:
+    """Watch every buffer that is made meanwhile."""
+    _watching.append(by)
+    try:
+        yield
+    finally:
+        _watching.remove(by)
 
 
 def poisoned(size: int, device: str) -> Buffer:
@@ -15,8 +65,13 @@ def poisoned(size: int, device: str) -> Buffer:
 
 def filled(data: bytes, device: str) -> Buffer:
     """Return a writable buffer that holds `data`."""
-    if device == "cpu":
-        return memoryview(bytearray(data))
+    buffer = memoryview(bytearray(data)) if device == "cpu" else _on_device(data, device)
+    for each in _watching:
+        each.add(buffer)
+    return buffer
+
+
+def _on_device(data: bytes, device: str) -> Buffer:
     import torch
 
     if not data:

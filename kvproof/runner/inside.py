@@ -11,12 +11,17 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
 
+from kvproof.connectors.adapter import Adapter
 from kvproof.runner import buffers, calls
 from kvproof.runner.child import Session
 
 _SETTLE = 0.02
 
 _kept: list[tuple[Any, bytes]] = []
+"""The buffers of `keep`, and what was in them when their call returned."""
+_ours = buffers.Watched()
+_cycles: list[dict[str, int]] = []
+"""What this process had after each `cycle`."""
 
 
 def keep(session: Session, read: str, chunks: Sequence[str], known: Sequence[tuple[str, int]], cancel: bool = False
@@ -96,35 +101,42 @@ def _ended(future: Future[Any]) -> str:
     return "returned" if future.result() is None else str(future.result()[0]["outcome"])
 
 
-def cycles(session: Session, place: dict[str, Any], count: int, read: str, chunk: str) -> list[dict[str, int]]:
-    """Open, store, read and close so often; return after each cycle the threads and descriptors of this process."""
-    seen: list[dict[str, int]] = []
-    for number in range(count):
+def cycle(session: Session, place: dict[str, Any], read: str, chunk: str, number: int) -> dict[str, int]:
+    """Open, store, read and close once more, and return what this process then has.
+
+    That is its threads and descriptors, the buffers of ours that somebody still holds, and the connectors' own that
+    they have lent and not taken back.
+    """
+    with buffers.watched(_ours):
         calls.open(session, place)
+        connector = session.connector
         try:
-            calls.put(session, [(chunk, number + 1)])
-            calls.read(session, read, [chunk], [(chunk, number + 1)])
+            calls.put(session, [(chunk, number)])
+            calls.read(session, read, [chunk], [(chunk, number)])
         finally:
             calls.close(session)
-        gc.collect()
-        _settle(seen[-1] if seen else None)
-        seen.append(_footprint())
-        session.note(cycle=number)
-    return seen
+    before = _cycles[-1] if _cycles else None
+    _cycles.append(_settled(partial(_footprint, connector, before["lent buffers"] if before else 0), before))
+    return _cycles[-1]
 
 
-def _settle(before: dict[str, int] | None) -> None:
+def _settled(footprint: Callable[[], dict[str, int]], before: dict[str, int] | None) -> dict[str, int]:
     """Give what ends by itself a second to end: back to what it was before the cycle."""
     until = time.monotonic() + 1.0
-    while before is not None and time.monotonic() < until:
-        now = _footprint()
-        if all(now[name] <= before[name] for name in now):
-            return
+    gc.collect()
+    while True:
+        now = footprint()
+        if before is None or all(now[name] <= before[name] for name in now) or time.monotonic() > until:
+            return now
         threading.Event().wait(_SETTLE)
+        gc.collect()
 
 
-def _footprint() -> dict[str, int]:
-    return {"threads": len(os.listdir("/proc/self/task")), "descriptors": len(os.listdir("/proc/self/fd"))}
+def _footprint(connector: Adapter, lent: int) -> dict[str, int]:
+    return {
+        "threads": len(os.listdir("/proc/self/task")), "descriptors": len(os.listdir("/proc/self/fd")),
+        "buffers": _ours.held(), "lent buffers": lent + connector.lent(),
+    }
 
 
 def overwrite(session: Session, read: str, chunk: str, versions: int, readers: int) -> list[dict[str, Any]]:

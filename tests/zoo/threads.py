@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import ClassVar
 
-from kvproof.connectors.adapter import Failed, Hit, Outcome, Place, Read
+from kvproof.connectors.adapter import Buffer, Failed, Hit, Outcome, Place, Read
 from tests.zoo.connected import Command
 from tests.zoo.connection import Call, Connection
 from tests.zoo.honest import Chunk, Judge
@@ -154,6 +154,40 @@ class SocketsStayOpen(Wrong):
     def discard(self, connection: Connection) -> None:
         """Keep it."""
         self.kept.append(connection.socket)
+
+
+class BuffersStay(Wrong):
+    """E6: what was acquired is released on no path; here nobody's buffer is ever let go."""
+
+    rule = "leak-free"
+    breaks = frozenset({"leak-free"})
+    kept: ClassVar[list[Buffer]] = []
+
+    def read(self, read: Read, chunks: Sequence[Chunk]) -> list[Outcome]:
+        """Keep a view of each."""
+        self.kept += [memoryview(buffer)[:1] for _, buffer in chunks if len(buffer)]
+        return super().read(read, chunks)
+
+
+class PoolShrinks(Wrong):
+    """E2 (LMCache #3022): references are not given back; here no buffer that a read takes from the pool is."""
+
+    rule = "leak-free"
+    breaks = frozenset({"leak-free"})
+
+    def __init__(self, place: Place) -> None:
+        """Begin with all of them at home."""
+        super().__init__(place)
+        self.out = 0
+
+    def read(self, read: Read, chunks: Sequence[Chunk]) -> list[Outcome]:
+        """Take one for each chunk."""
+        self.out += len(chunks)
+        return super().read(read, chunks)
+
+    def lent(self) -> int:
+        """Return how many are out."""
+        return self.out
 
 
 class ThreadStays(Wrong):
