@@ -53,7 +53,7 @@ class SmallPool(Pool):
 def test_each_allocation_fails_once_and_a_leak_is_seen_at_those_after_the_first() -> None:
     for how, error in (("raise", MemoryError), ("none", type(None))):
         leaked = {}
-        for run in each_allocation(Pool, "allocate", lambda: Pool().read([1, 2, 3]), how):  # type: ignore[arg-type]
+        for run in each_allocation(Pool, "allocate", lambda: Pool().read([1, 2, 3]), how):  # type: ignore[arg-type]  # wrong on purpose
             leaked[run.nth], Pool.lent = Pool.lent, 0
             assert (run.struck, run.calls, type(run.error)) == (True, run.nth, error)
         assert leaked == {1: 0, 2: 1, 3: 2}, f"expected what was lent before the failure to stay lent, got {leaked}"
@@ -123,7 +123,7 @@ def test_a_failure_that_is_not_come_to_is_not_struck() -> None:
         (lambda: list(each_allocation(Pool, "plain", lambda: None)), "no allocation through plain"),
         (lambda: failing(Pool, "absent", 1).__enter__(), "has no allocator 'absent'"),
         (lambda: failing(Pool, "plain", -1).__enter__(), "nth from 0 on"),
-        (lambda: failing(Pool, "plain", 1, "throw").__enter__(), "'raise' or 'none'"),  # type: ignore[arg-type]
+        (lambda: failing(Pool, "plain", 1, "throw").__enter__(), "'raise' or 'none'"),  # type: ignore[arg-type]  # wrong on purpose
     ],
 )
 def test_what_cannot_fail_is_refused(wrong: Callable[[], object], said: str) -> None:

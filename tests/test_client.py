@@ -149,7 +149,7 @@ def test_it_is_named_how_much_is_received_at_once() -> None:
 
 def test_limits_are_given_by_name() -> None:
     with pytest.raises(TypeError, match="positional"):
-        Connection(5)  # type: ignore[misc]
+        Connection(5)  # type: ignore[misc]  # wrong on purpose
 
 
 PLAIN: tuple[Any, ...] = (Found(), Absent(), Failed("why"), Done(1, Found()), BulkString(3))
@@ -171,7 +171,7 @@ def test_a_request_is_itself_only_and_cannot_be_changed() -> None:
     assert request != replace(request)
     assert not hasattr(request, "__dict__")
     with pytest.raises(FrozenInstanceError):
-        request.identity = 2  # type: ignore[misc]
+        request.identity = 2  # type: ignore[misc]  # wrong on purpose
 
 
 def test_a_read_only_buffer_is_refused() -> None:

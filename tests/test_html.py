@@ -339,7 +339,7 @@ def test_a_document_without_rows_says_so() -> None:
     ([{**document(), "seed": True}], "seed is true"),
     ([document([cell(rate="half")])], "rate is half, expected float | None"),
     ([document([cell(where={"ranks": 1})])], "cells[0].where: there is no device"),
-    ([document(replays=[ReplayRow("b", "c", "1", HERE, "absent", 1, "", evidence=[7])])], "evidence is [7]"),  # type: ignore[list-item]
+    ([document(replays=[ReplayRow("b", "c", "1", HERE, "absent", 1, "", evidence=[7])])], "evidence is [7]"),  # type: ignore[list-item]  # wrong on purpose
 ])
 def test_what_is_no_results_is_refused_in_one_line(given: list[Any], said: str) -> None:
     with pytest.raises(UsageError) as caught:

@@ -266,7 +266,7 @@ def test_failures_are_asked_for_by_name() -> None:
     assert not World.begin(plans, owners).failing
     assert World(plans, owners, (Rank(),)) == World.begin(plans, owners)
     with pytest.raises(TypeError, match="positional"):
-        World.begin(plans, owners, True)  # type: ignore[misc]
+        World.begin(plans, owners, True)  # type: ignore[misc]  # wrong on purpose
 
 
 def test_too_many_states_are_said_and_not_explored() -> None:

@@ -306,7 +306,7 @@ def test_an_announced_length_allocates_nothing() -> None:
 
 def test_limits_are_given_by_name() -> None:
     with pytest.raises(TypeError, match="positional"):
-        Decoder(5)  # type: ignore[misc]
+        Decoder(5)  # type: ignore[misc]  # wrong on purpose
 
 
 def test_limits_are_exact() -> None:

@@ -174,8 +174,8 @@ def test_a_thread_that_calls_the_loop_is_waited_for() -> None:
 def test_threads_are_looked_at_before_sockets_because_one_may_end_right_after_its_call() -> None:
     asked: list[str] = []
     loop = SeededLoop(Choices(0))
-    loop._may_come = lambda: bool(asked.append("threads"))  # type: ignore[method-assign, func-returns-value]
-    loop.pending(1.0, lambda timeout: asked.append("sockets"))  # type: ignore[func-returns-value]
+    loop._may_come = lambda: bool(asked.append("threads"))  # type: ignore[method-assign, func-returns-value]  # append gives None
+    loop.pending(1.0, lambda timeout: asked.append("sockets"))  # type: ignore[func-returns-value]  # append gives None
     loop.close()
     assert asked == ["threads", "sockets"]
 

@@ -158,11 +158,11 @@ def test_a_wrong_token_is_one_clear_line(token: str, said: str) -> None:
     [
         (lambda: run(right, seed=-1), "integer from 0 on"),
         (lambda: run(right, seed=1, token=Choices(1).token()), "not both"),
-        (lambda: explore(None), "function that makes a coroutine"),  # type: ignore[arg-type]
+        (lambda: explore(None), "function that makes a coroutine"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda: explore(asyncio.sleep), "without arguments here: missing a required argument: 'delay'"),
         (lambda: run(asyncio.sleep), "functools.partial"),
-        (lambda: explore(lambda: 17), "has made no coroutine, but 17"),  # type: ignore[arg-type, return-value]
-        (lambda: run(dict), "has made no coroutine, but {}"),  # type: ignore[arg-type]
+        (lambda: explore(lambda: 17), "has made no coroutine, but 17"),  # type: ignore[arg-type, return-value]  # wrong on purpose
+        (lambda: run(dict), "has made no coroutine, but {}"),  # type: ignore[arg-type]  # wrong on purpose
     ],
 )
 def test_a_wrong_call_is_refused(wrong: Callable[[], object], said: str) -> None:

@@ -237,7 +237,7 @@ def test_a_fault_leaves_the_callers_own_errors_alone(disturbed: Server) -> None:
 
 
 def every() -> list[ServerFault]:
-    return [fault(("k",)) if fault is Evicted else fault() for fault in server_faults.FAULTS]  # type: ignore[call-arg]
+    return [fault(("k",)) if fault is Evicted else fault() for fault in server_faults.FAULTS]  # type: ignore[call-arg]  # of several kinds
 
 
 @pytest.mark.parametrize("fault", every(), ids=lambda fault: fault.kind)
@@ -278,7 +278,7 @@ def test_a_server_that_does_not_run_cannot_be_disturbed() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda: Paused("READ"), "'ALL' and 'WRITE'"),  # type: ignore[arg-type]
+        (lambda: Paused("READ"), "'ALL' and 'WRITE'"),  # type: ignore[arg-type]  # wrong on purpose
         (lambda: Paused(at_most=0), "more than 0 and up to 60"),
         (lambda: OutOfMemory(limit=0), "give 1 or more"),
         (lambda: OutOfMemory(keys=("k",)), "must be a volatile one"),

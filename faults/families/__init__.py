@@ -1,4 +1,7 @@
-"""The families of faults that the proxy can do, one file each; a new one is added to `FAMILIES`."""
+"""The families of faults that the proxy can do, one file each; a new one is added to `FAMILIES`.
+
+`ending` and `quiet` are no families: two each are made from them.
+"""
 
 from kvproof.faults.families.bandwidth import Bandwidth
 from kvproof.faults.families.blank import Blank
