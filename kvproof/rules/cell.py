@@ -216,12 +216,24 @@ class Cell:
             return "and its buffer was never written"
         return f"and its buffer holds {found.whose if found.exact else found.holds}"
 
-    def tells_absence(self, rig: Rig, read: Read | None = None) -> None:
-        """Raise NotFelt where a read takes a chunk that nobody stored for a hit: whose a hit is cannot be told then."""
-        how = read or self.read
-        [found] = self.ask(rig, [NOBODYS], how)
-        if found.outcome == "hit":
-            raise NotFelt(f"{how.name} of {NOBODYS}, which nobody stored, is a hit too, so a hit tells nothing here")
+    def knows_absence(self, *reads: Read, place: Place | None = None) -> str:
+        """Return "" if each read says soon, of a chunk that nobody stored, that it is a miss; else what it says.
+
+        Where it does not, which is for miss-is-miss to tell, nothing follows from a hit or a wait elsewhere. It is
+        asked of an instance of its own, since asking may leave one that is wrong unusable.
+        """
+        rig = self.open(place)
+        for read in reads or (self.read,):
+            [found] = self.ask(rig, [NOBODYS], read)
+            if found.outcome != "miss" or (found.seconds or 0.0) > rig.place.timeout / 2:
+                return f"{read.name} of {NOBODYS}, which nobody stored: {found.words}"
+        return ""
+
+    def require_absence(self, *reads: Read, place: Place | None = None) -> None:
+        """Raise Unsupported where `knows_absence` says that the rule cannot tell anything."""
+        said = self.knows_absence(*reads, place=place)
+        if said:
+            raise Unsupported(f"what is not there is no miss, so a hit tells nothing here (see miss-is-miss): {said}")
 
     def misses(self, found: Sequence[Found], when: str) -> None:
         """Raise Broken unless each is a hit of its own value."""

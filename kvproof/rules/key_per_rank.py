@@ -24,13 +24,14 @@ def check(cell: Cell) -> None:
     """A rank gets what it stored itself, never another's; replicated, every rank finds what worker 0 stored."""
     given = cell.case.given
     fields = {"world_size": given["world_size"], "replicated": given["replicated"]}
-    first = cell.open(cell.place(**fields))
-    other = cell.open(cell.place(**fields, rank=given["rank"]))
+    theirs = cell.place(**fields, rank=given["rank"])
+    if not given["replicated"]:
+        cell.require_absence(place=theirs)
+    first, other = cell.open(cell.place(**fields)), cell.open(theirs)
     cell.put(first, *((chunk, 1) for chunk in cell.victims))
     if given["replicated"]:
         cell.misses(cell.ask(other, cell.victims), f"stored by worker 0 and read by worker {given['rank']}")
         return
-    cell.tells_absence(other)
     for each in cell.ask(other, cell.victims):
         if each.outcome == "hit":
             raise Broken(f"rank {given['rank']} read {each.chunk} by {cell.read.name}, which rank 0 alone has stored: "

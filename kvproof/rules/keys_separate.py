@@ -43,8 +43,8 @@ def check(cell: Cell) -> None:
         cell.misses(cell.ask(other, cell.victims), "stored by another process, which has another hash seed")
         return
     one, two = (_place(cell, dict(fields)) for fields in DIFFERENT[name])
+    cell.require_absence(place=two)
     first, other = cell.open(one), cell.open(two)
-    cell.tells_absence(other)
     cell.put(first, *((chunk, 1) for chunk in cell.victims))
     for each in cell.ask(other, cell.victims):
         if each.outcome == "hit":

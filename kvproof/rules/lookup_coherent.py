@@ -25,10 +25,9 @@ def cases(plan: Plan) -> Iterator[Case]:
 
 def check(cell: Cell) -> None:
     """A chunk that was reported as there and is evicted then is a miss when it is read, and when it is looked up."""
-    rig = cell.prepare()
     lookup, which = cell.case.given["lookup"], cell.case.given["which"]
-    if lookup is not None:
-        cell.tells_absence(rig, lookup)
+    cell.require_absence(*([lookup] if lookup is not None else []), cell.read)
+    rig = cell.prepare()
     before = cell.ask(rig, cell.victims, lookup or cell.read)
     if any(each.outcome != "hit" for each in before):
         raise Broken(f"{(lookup or cell.read).name} does not report what was just stored: {before[0].outcome}")
