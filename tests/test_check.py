@@ -119,6 +119,14 @@ def test_a_cell_that_there_is_not_is_wrong_usage() -> None:
         check.one("reference", "recovers", "close@GETS", "get")
 
 
+@pytest.mark.parametrize("rule_and_fault", [
+    ("keys-separate", "none:model"), ("key-per-rank", "none:sharded-1-of-2"), ("lookup-coherent", "evicted:all")])
+def test_a_read_that_knows_no_absence_tells_nothing_else(rule_and_fault: tuple[str, str]) -> None:
+    found = check.one("tests.zoo.absence:NilIsHit", *rule_and_fault, "get")
+    assert found.verdict == "unsupported", f"{found.verdict}: {found.explain}"
+    assert "see miss-is-miss" in found.explain
+
+
 @pytest.mark.parametrize(("what", "names"), [("fault", 'fault = "closs@GET"'), ("read", 'read = "gat"')])
 def test_a_known_entry_of_no_cell_is_wrong_usage(what: str, names: str, tmp_path: Path) -> None:
     known = tmp_path / "known.toml"

@@ -12,7 +12,7 @@ import redis
 import valkey
 
 from kvproof import faults
-from kvproof.faults.endpoint import Mark, Proxy
+from kvproof.faults.endpoint import Proxy
 from kvproof.faults.families import (
     FAMILIES,
     Bandwidth,
@@ -44,14 +44,8 @@ from kvproof.faults.families.insert import FRAMES
 from kvproof.faults.families.wrong_type import REPLIES
 from kvproof.faults.fault import Fault
 from kvproof.faults.servers import Server
-from kvproof.models.payloads import encode
 from kvproof.models.resp import encode_command
-from tests.wire import PONG, bare, take
-
-SIZE = 1000
-V = encode("k", 1, SIZE)
-REPLY = b"$1000\r\n" + V + b"\r\n"
-FELT = Mark(struck=True, felt=True)
+from tests.wire import FELT, PONG, REPLY, SIZE, V, bare, take
 
 
 class Felt(NamedTuple):

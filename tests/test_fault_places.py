@@ -32,15 +32,8 @@ from kvproof.faults.families import (
 )
 from kvproof.faults.fault import Fault
 from kvproof.faults.servers import Server
-from kvproof.models.payloads import encode
 from kvproof.models.resp import encode_command
-from tests.wire import PONG, bare, take
-
-SIZE = 1000
-V = encode("k", 1, SIZE)
-REPLY = b"$1000\r\n" + V + b"\r\n"
-FELT = Mark(struck=True, felt=True)
-
+from tests.wire import FELT, PONG, REPLY, SIZE, V, bare, take
 
 ACCEPTED: dict[str, tuple[Fault, str]] = {
     "silence": (Silence(command="ACCEPT"), "open"),

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -17,6 +16,7 @@ from kvproof.connectors.reference import Reference
 from kvproof.faults.servers import valkey
 from kvproof.models.payloads import POISON, encode, identify
 from kvproof.models.resp import encode_command
+from tests.stalling import Stall, opened, poisoned
 
 CHUNK = 256 * 48_400
 READS = {read.name: read for read in Reference.reads}
@@ -43,44 +43,11 @@ def command(endpoint: Endpoint, *words: str) -> bytes:
         return channel.recv(4096)
 
 
-@contextmanager
-def opened(place: Place, kind: type[Reference] = Reference) -> Iterator[Reference]:
-    connector = kind(place)
-    try:
-        yield connector
-    finally:
-        connector.close()
-
-
-class Stall:
-    """A server that takes every request and answers when it is told to."""
-
-    def __init__(self, port: int = 0) -> None:
-        self._listener = socket.create_server(("127.0.0.1", port))
-        self.endpoint = Endpoint("127.0.0.1", self._listener.getsockname()[1])
-        self.peers: list[socket.socket] = []
-
-    def accept(self) -> socket.socket:
-        self._listener.settimeout(5)
-        peer, _ = self._listener.accept()
-        peer.settimeout(5)
-        self.peers.append(peer)
-        return peer
-
-    def close(self) -> None:
-        for each in (self._listener, *self.peers):
-            each.close()
-
-
 @pytest.fixture
 def stall() -> Iterator[Stall]:
     server = Stall()
     yield server
     server.close()
-
-
-def poisoned(size: int) -> memoryview:
-    return memoryview(bytearray([POISON]) * size)
 
 
 def stored(connector: Reference, chunk: str, size: int, version: int = 1) -> bytes:

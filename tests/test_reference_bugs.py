@@ -15,8 +15,9 @@ from kvproof.connectors.reference_bugs import BUGS, faulty
 from kvproof.errors import UsageError
 from kvproof.faults.gates import Arrival, Gap, WatchedNative, pause_before, substitute
 from kvproof.faults.servers import valkey
-from kvproof.models.payloads import POISON, encode, identify
+from kvproof.models.payloads import encode, identify
 from kvproof.models.resp import encode_command
+from tests.stalling import Stall, opened, poisoned
 
 READS = {read.name: read for read in Reference.reads}
 GET_REPLY = b"$4\r\n%b\r\n"
@@ -26,39 +27,6 @@ GET_REPLY = b"$4\r\n%b\r\n"
 def endpoint() -> Iterator[Endpoint]:
     with valkey() as server:
         yield Endpoint(server.host, server.port)
-
-
-@contextmanager
-def opened(place: Place, kind: type[Reference] = Reference) -> Iterator[Reference]:
-    connector = kind(place)
-    try:
-        yield connector
-    finally:
-        connector.close()
-
-
-class Stall:
-    """A server that takes every request and answers when it is told to."""
-
-    def __init__(self, port: int = 0) -> None:
-        self._listener = socket.create_server(("127.0.0.1", port))
-        self.endpoint = Endpoint("127.0.0.1", self._listener.getsockname()[1])
-        self.peers: list[socket.socket] = []
-
-    def accept(self) -> socket.socket:
-        self._listener.settimeout(5)
-        peer, _ = self._listener.accept()
-        peer.settimeout(5)
-        self.peers.append(peer)
-        return peer
-
-    def close(self) -> None:
-        for each in (self._listener, *self.peers):
-            each.close()
-
-
-def poisoned(size: int) -> memoryview:
-    return memoryview(bytearray([POISON]) * size)
 
 
 def one(connector: Reference, name: str, chunk: str, buffer: memoryview) -> Outcome:

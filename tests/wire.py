@@ -8,11 +8,17 @@ from pathlib import Path
 
 import redis
 
-from kvproof.faults.endpoint import Proxy
+from kvproof.faults.endpoint import Mark, Proxy
 from kvproof.faults.wire import WireEvent
+from kvproof.models.payloads import encode
 
 CHUNK = 12_400_000
 PONG = b"+PONG\r\n"
+SIZE = 1000
+V = encode("k", 1, SIZE)
+"""What is stored under k where a test speaks of it, and the reply to its GET."""
+REPLY = b"$1000\r\n" + V + b"\r\n"
+FELT = Mark(struck=True, felt=True)
 ROOT = Path(__file__).resolve().parent.parent
 
 
