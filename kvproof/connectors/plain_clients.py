@@ -55,27 +55,21 @@ class RedisKeys(Adapter):
 
 
 class SyncClient(RedisKeys):
-    """The synchronous client of redis-py, or of a fork of it, on a blocking pool."""
+    """A synchronous client whose commands are methods of `client`, as all of them have it."""
 
     reads = READS
     abandons = "timeout"
 
-    client_class: ClassVar[Any]
-    """The client's class, as its distribution calls it."""
-    pool_class: ClassVar[Any]
-    """Its blocking connection pool."""
+    client: Any
     errors: ClassVar[type[Exception]]
     """What every error of its own derives from."""
 
-    def __init__(self, place: Place) -> None:
-        """Connect; raises the client's own error when the server does not answer a PING."""
-        super().__init__(place)
-        self.pool = self.pool_class(**self.pool_options(), retry=self.no_retry())
-        self.client = self.client_class(connection_pool=self.pool)
-        self.client.ping()
+    def present(self, name: str) -> Any:
+        """Return the answer to an EXISTS."""
+        raise NotImplementedError
 
-    def no_retry(self) -> Any:
-        """Return the client's own policy of never repeating a command."""
+    def all_present(self, names: Sequence[str]) -> Sequence[Any]:
+        """Return the answers to several EXISTS that were sent at once."""
         raise NotImplementedError
 
     def put(self, chunks: Sequence[tuple[ChunkKey, Buffer]]) -> list[Outcome]:
@@ -89,20 +83,18 @@ class SyncClient(RedisKeys):
             stored = self.client.set(self.wire_keys(key)[0], memoryview(buffer))
         except self.errors as error:
             return failed(error)
-        return Hit() if stored else Failed(f"SET answered {stored!r}")
+        # Some give the answer itself, others what they make of it.
+        return Hit() if stored in (True, "OK") else Failed(f"SET answered {stored!r}")
 
     def read(self, read: Read, chunks: Sequence[tuple[ChunkKey, Buffer]]) -> list[Outcome]:
-        """Read with EXISTS, several EXISTS in a pipeline, GET or MGET; see `Adapter.read`."""
+        """Read with EXISTS, several EXISTS at once, GET or MGET; see `Adapter.read`."""
         names = [self.wire_keys(key)[0] for key, _ in chunks]
         try:
             match read.name:
                 case EXISTS.name:
-                    return counted([self.client.exists(names[0])])
+                    return counted([self.present(names[0])])
                 case BATCHED_EXISTS.name:
-                    with self.client.pipeline(transaction=False) as pipeline:
-                        for name in names:
-                            pipeline.exists(name)
-                        return counted(pipeline.execute())
+                    return counted(self.all_present(names))
                 case GET.name:
                     return [filled(self.client.get(names[0]), chunks[0][1])]
                 case MGET.name:
@@ -110,6 +102,37 @@ class SyncClient(RedisKeys):
         except self.errors as error:
             return [failed(error) for _ in chunks]
         raise ValueError(f"{self.name} has no read {read.name!r}")
+
+
+class PooledClient(SyncClient):
+    """The synchronous client of redis-py, or of a fork of it, on a blocking pool."""
+
+    client_class: ClassVar[Any]
+    """The client's class, as its distribution calls it."""
+    pool_class: ClassVar[Any]
+    """Its blocking connection pool."""
+
+    def __init__(self, place: Place) -> None:
+        """Connect; raises the client's own error when the server does not answer a PING."""
+        super().__init__(place)
+        self.pool = self.pool_class(**self.pool_options(), retry=self.no_retry())
+        self.client = self.client_class(connection_pool=self.pool)
+        self.client.ping()
+
+    def no_retry(self) -> Any:
+        """Return the client's own policy of never repeating a command."""
+        raise NotImplementedError
+
+    def present(self, name: str) -> Any:
+        """Ask with EXISTS."""
+        return self.client.exists(name)
+
+    def all_present(self, names: Sequence[str]) -> Sequence[Any]:
+        """Ask in a pipeline."""
+        with self.client.pipeline(transaction=False) as pipeline:
+            for name in names:
+                pipeline.exists(name)
+            return list(pipeline.execute())
 
     def gaps(self) -> Sequence[Gap]:
         """Return the calls between whose sending and reading a reply can arrive."""

@@ -8,10 +8,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from kvproof.connectors.plain_clients import SyncClient
+from kvproof.connectors.plain_clients import PooledClient
 
 
-class RedisPy(SyncClient):
+class RedisPy(PooledClient):
     """redis-py's synchronous client on a blocking pool."""
 
     name = "redis-py"
@@ -20,5 +20,5 @@ class RedisPy(SyncClient):
     client_class, pool_class, errors = redis.Redis, redis.BlockingConnectionPool, redis.RedisError
 
     def no_retry(self) -> Any:
-        """See `SyncClient.no_retry`."""
+        """See `PooledClient.no_retry`."""
         return Retry(NoBackoff(), 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from glide_shared.config import (
     AdvancedGlideClientConfiguration,
@@ -14,23 +14,11 @@ from glide_shared.config import (
 from glide_shared.exceptions import GlideError
 from glide_sync import Batch, GlideClient
 
-from kvproof.connectors.adapter import Buffer, Failed, Hit, Miss, Outcome, Place, Read
-from kvproof.connectors.plain_clients import (
-    BATCHED_EXISTS,
-    EXISTS,
-    GET,
-    MGET,
-    READS,
-    RedisKeys,
-    aligned,
-    counted,
-    failed,
-    filled,
-)
-from kvproof.models.chunks import ChunkKey
+from kvproof.connectors.adapter import Place
+from kvproof.connectors.plain_clients import SyncClient
 
 
-class ValkeyGlideSync(RedisKeys):
+class ValkeyGlideSync(SyncClient):
     """GLIDE's synchronous client: one multiplexed connection, whatever `place.connections` says.
 
     `place.timeout` is its request timeout, which covers reconnecting and repeating; how often it repeats a request
@@ -39,8 +27,7 @@ class ValkeyGlideSync(RedisKeys):
 
     name = "valkey-glide-sync"
     distribution = "valkey-glide-sync"
-    reads = READS
-    abandons = "timeout"
+    errors = GlideError
     # It connects again by itself, after waits that grow and have a random part.
     recovery = 5.0
     preload: ClassVar[tuple[str, ...]] = ("kvproof.connectors.valkey_glide_sync",)
@@ -57,38 +44,16 @@ class ValkeyGlideSync(RedisKeys):
             advanced_config=AdvancedGlideClientConfiguration(connection_timeout=milliseconds),
         ))
 
-    def put(self, chunks: Sequence[tuple[ChunkKey, Buffer]]) -> list[Outcome]:
-        """Store each chunk with a SET of its own; see `Adapter.put`."""
-        return [self._put(key, buffer) for key, buffer in chunks]
+    def present(self, name: str) -> Any:
+        """Ask with EXISTS."""
+        return self.client.exists([name])
 
-    def _put(self, key: ChunkKey, buffer: Buffer) -> Outcome:
-        if not self.stores():
-            return Miss()
-        try:
-            stored = self.client.set(self.wire_keys(key)[0], memoryview(buffer))
-        except GlideError as error:
-            return failed(error)
-        return Hit() if stored == "OK" else Failed(f"SET answered {stored!r}")
-
-    def read(self, read: Read, chunks: Sequence[tuple[ChunkKey, Buffer]]) -> list[Outcome]:
-        """Read with EXISTS, several EXISTS in a batch, GET or MGET; see `Adapter.read`."""
-        names = [self.wire_keys(key)[0] for key, _ in chunks]
-        try:
-            match read.name:
-                case EXISTS.name:
-                    return counted([self.client.exists([names[0]])])
-                case BATCHED_EXISTS.name:
-                    batch = Batch(is_atomic=False)
-                    for name in names:
-                        batch.exists([name])
-                    return counted(self.client.exec(batch, raise_on_error=True) or [])
-                case GET.name:
-                    return [filled(self.client.get(names[0]), chunks[0][1])]
-                case MGET.name:
-                    return aligned(self.client.mget(list(names)), chunks)
-        except GlideError as error:
-            return [failed(error) for _ in chunks]
-        raise ValueError(f"{self.name} has no read {read.name!r}")
+    def all_present(self, names: Sequence[str]) -> Sequence[Any]:
+        """Ask in a batch that is no transaction."""
+        batch = Batch(is_atomic=False)
+        for name in names:
+            batch.exists([name])
+        return self.client.exec(batch, raise_on_error=True) or []
 
     def close(self) -> None:
         """Close the client."""

@@ -8,10 +8,10 @@ import valkey
 from valkey.backoff import NoBackoff
 from valkey.retry import Retry
 
-from kvproof.connectors.plain_clients import SyncClient
+from kvproof.connectors.plain_clients import PooledClient
 
 
-class ValkeyPy(SyncClient):
+class ValkeyPy(PooledClient):
     """valkey-py's synchronous client on a blocking pool."""
 
     name = "valkey-py"
@@ -20,5 +20,5 @@ class ValkeyPy(SyncClient):
     client_class, pool_class, errors = valkey.Valkey, valkey.BlockingConnectionPool, valkey.ValkeyError
 
     def no_retry(self) -> Any:
-        """See `SyncClient.no_retry`."""
+        """See `PooledClient.no_retry`."""
         return Retry(NoBackoff(), 0)
