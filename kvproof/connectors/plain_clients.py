@@ -84,7 +84,7 @@ class SyncClient(RedisKeys):
         except self.errors as error:
             return failed(error)
         # Some give the answer itself, others what they make of it.
-        return Hit() if stored in (True, "OK") else Failed(f"SET answered {stored!r}")
+        return Hit() if stored is True or stored == "OK" else Failed(f"SET answered {stored!r}")
 
     def read(self, read: Read, chunks: Sequence[tuple[ChunkKey, Buffer]]) -> list[Outcome]:
         """Read with EXISTS, several EXISTS at once, GET or MGET; see `Adapter.read`."""
