@@ -12,7 +12,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kvproof import registries
+from kvproof import connectors, registries
+from kvproof.known import cells
+from kvproof.rules import RULES
 
 ROOT = Path(__file__).parents[1]
 INERT = '''
@@ -73,11 +75,11 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def gate(project: Path, *options: str, **environment: str) -> tuple[int, str]:
+def gate(project: Path, *options: str, within: float = 120, **environment: str) -> tuple[int, str]:
     """Run the gate in a project, with no other plugin than ours; return its exit code and everything it said."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--pyargs", "kvproof.rules", *options],
-        cwd=project, capture_output=True, text=True, timeout=120,
+        cwd=project, capture_output=True, text=True, timeout=within,
         env={**os.environ, "COLUMNS": "200", "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
              "PYTEST_PLUGINS": "kvproof.plugin", **environment})
     return done.returncode, done.stdout + done.stderr
@@ -181,6 +183,40 @@ def test_two_workers_find_the_same_as_one(project: Path) -> None:
     alone, several = (outcomes(gate(project, *asked, *more)[1]) for more in ((), ("-p", "xdist", "-n", "2")))
     assert alone == several
     assert {"PASSED", "FAILED"} <= set(alone.values()), alone
+
+
+WHOLE = ("reference", "redis-py", "lmcache-redis", "lmcache-resp")
+
+
+def verdicts(path: Path) -> dict[str, str]:
+    """Return the verdict of each cell in a JUnit file that pytest wrote."""
+    found = {}
+    for case in ElementTree.parse(path).iter("testcase"):
+        said = {one.get("name"): one.get("value") for one in case.iter("property")}
+        found[f"{said['rule']}[{said['fault']}-{said['read']}]"] = str(said["verdict"])
+    return found
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("connector", WHOLE)
+def test_the_whole_matrix_is_the_same_again_and_with_xdist_and_without(connector: str, project: Path) -> None:
+    runs = {}
+    for number, more in enumerate(((), (), ("-p", "xdist", "-n", "2"), ("-p", "xdist", "-n", "2"))):
+        junit = project / f"{number}.xml"
+        code, said = gate(project, "--kvproof-connector", connector, f"--junitxml={junit}", *more, within=900)
+        assert code == 0, said[-3000:]
+        runs[number] = verdicts(junit)
+    assert len(runs[0]) > 500, f"{len(runs[0])} cells"
+    entries = [entry for entry in cells.load(rules=RULES) if entry.intermittent is not None]
+    version = connectors.find(connector).version
+    for number, run in runs.items():
+        assert run.keys() == runs[0].keys(), f"run {number} has other cells"
+        differs = {name: (runs[0][name], verdict) for name, verdict in run.items() if verdict != runs[0][name]}
+        sure = {name: both for name, both in differs.items() if not any(
+            entry.lists(connector, version, name.partition("[")[0], *name[:-1].partition("[")[2].rsplit("-", 1))
+            for entry in entries)}
+        print(f"{connector}, run {number}: {len(differs)} of {len(run)} differ, {len(sure)} are not intermittent")
+        assert not sure, sure
 
 
 def test_what_is_deselected_is_not_run(project: Path) -> None:
