@@ -102,8 +102,8 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"kvproof {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="prove, replay the historic bugs, and try the contract on every "
-                              "connector that is installed")
+    said = "prove, replay the historic bugs, and try the contract on every connector that is installed"
+    run = commands.add_parser("run", help=said, description=f"{said[0].upper()}{said[1:]}.")
     run.add_argument("-c", "--connector", action="append", metavar="NAME", help="only these; may be repeated")
     run.add_argument("--only", action="append", choices=_PARTS, help="only this part of it; may be repeated")
     _add_common(run)

@@ -58,7 +58,10 @@ def add(commands: Any) -> None:
     check.add_argument("--html", metavar="FILE", type=Path, help="write one page to look at")
     check.set_defaults(command=_check)
 
-    report = commands.add_parser("report", help="draw a page from results, several runs side by side")
+    report = commands.add_parser(
+        "report", help="draw a page from results, several runs side by side",
+        description="Draw one page from the results that `kvproof run`, `check` or `replay` wrote with --json FILE; "
+                    "several files are put side by side.")
     report.add_argument("results", nargs="+", metavar="RESULTS", type=Path, help="what --json FILE wrote")
     report.add_argument("--html", metavar="FILE", type=Path, required=True, help="the page")
     report.set_defaults(command=_report)
@@ -108,7 +111,7 @@ def _check(options: argparse.Namespace) -> int:
         name = found[0].name.partition("==")[0]
         count = cells.update(options.update_known, name, results.cells, date.today())
         entries = cells.load(options.update_known, RULES)
-        print(f"{options.update_known}: {count} cells that fail")
+        print(f"{options.update_known}: {count} cells fail now, and are listed")
     results.complaints = cells.judge(results.cells, entries, date.today())
     found_causes = causes(results.cells)
     if options.witnesses:

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 from kvproof.report import kind_of
 from kvproof.results import INCONCLUSIVE, CellRow, Results
 from kvproof.traces.text import printable
+from kvproof.witnesses import again
 
 
 def _junit_cell(suite: ElementTree.Element, row: CellRow) -> None:
@@ -16,7 +17,9 @@ def _junit_cell(suite: ElementTree.Element, row: CellRow) -> None:
     tag = {"finding": "failure", "inconclusive": "error", "neutral": "skipped", "known": "skipped"}.get(kind_of(row))
     if tag is not None:
         message = f"{row.verdict}{' (known)' if row.known else ''}: {row.explain}"
-        ElementTree.SubElement(case, tag, message=printable(message), type=row.verdict)
+        said = ElementTree.SubElement(case, tag, message=printable(message), type=row.verdict)
+        if tag in ("failure", "error"):
+            said.text = printable(f"again: {again(row)}")
 
 
 def document(results: Results) -> str:

@@ -10,6 +10,7 @@ from kvproof.causes import causes
 from kvproof.report import COLOURS, console, kind_of, last_line
 from kvproof.results import INCONCLUSIVE, CellRow, Results
 from kvproof.traces.text import printable
+from kvproof.witnesses import again
 
 
 def table(results: Results, *, width: int | None = None) -> str:
@@ -41,6 +42,7 @@ def table(results: Results, *, width: int | None = None) -> str:
         screen.print(Text(f"  {printable(least.explain)}"))
         for frame in least.evidence.get("stack", [])[:4]:
             screen.print(Text(f"    {printable(frame)}", "dim"))
+        screen.print(Text(f"  again: {again(least)}"), soft_wrap=True)
     unsure = [row for row in results.cells if row.verdict in INCONCLUSIVE]
     for row in unsure[:20]:
         screen.print()

@@ -13,6 +13,7 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion
 
+from kvproof.causes import words
 from kvproof.errors import UsageError
 from kvproof.known import SHIPPED, KnownReplay, check, documents
 from kvproof.known import load as load_replays
@@ -124,7 +125,8 @@ def judge(rows: Iterable[CellRow], entries: Iterable[KnownCell], today: date) ->
         if passing and entry.intermittent is None:
             names = ", ".join(row.id for row in passing[:3]) + (", ..." if len(passing) > 3 else "")
             complaints.append(Complaint(
-                entry.connector, entry.name, f"stale: {len(passing)} of {len(covered)} cells pass now: {names}"))
+                entry.connector, entry.name,
+                f"stale: {len(passing)} of {len(covered)} cells pass now, so take them out of the entry: {names}"))
         for row in covered:
             row.known = row.known or is_finding(row.verdict)
     return complaints
@@ -134,16 +136,19 @@ def update(path: Path, connector: str, rows: Sequence[CellRow], today: date) -> 
     """Write the known file of one connector so that it lists exactly the cells that fail in `rows`; return how many.
 
     Replays, and the reason, issue, date and expiry of entries that list a cell already, are kept; what is new gets
-    what happened as its reason, for somebody to write a better one. Entries of rules outside `rows` stay.
+    what happened as its reason, one for the cells that end alike, for somebody to write a better one. Entries of rules
+    outside `rows` stay.
     """
     old = [entry for entry in (load(path) if path.exists() else []) if entry.connector == connector]
     tried = {(row.rule, row.fault, row.read) for row in rows}
     groups: dict[tuple[Any, ...], list[CellRow]] = {}
+    reasons: dict[tuple[str, str, str], str] = {}
     for row in rows:
         if is_finding(row.verdict):
             entry = next((entry for entry in old if entry.covers(row)), None)
+            explain = reasons.setdefault((row.rule, row.read, words(row)), row.explain)
             told = (entry.reason, entry.issue, entry.since, entry.expiry, entry.version) if entry else (
-                row.explain, "not reported yet", today, None, f"=={row.version}")
+                explain, "not reported yet", today, None, f"=={row.version}")
             rate = row.rate if row.rate is not None else entry.intermittent if entry else None
             groups.setdefault((row.rule, row.read, *told, rate), []).append(row)
     made = [

@@ -40,8 +40,9 @@ def check(cell: Cell) -> None:
             right = each["outcome"] == "hit" and (
                 not reads[each["read"]].payload or (each["exact"] and each["holds"] == f"{each['chunk']} version 1"))
         if not right:
-            raise Broken(f"with {THREADS} threads, {each['read']} of {each['chunk']} was {each['outcome']}, its buffer "
-                         f"holds {each['holds']}")
+            held = f", and its buffer holds {each['holds']}" if reads[name].payload else ""
+            said = f"a {each['outcome']}" if each["outcome"] in ("hit", "miss") else each["outcome"]
+            raise Broken(f"with {THREADS} threads, {name} of {each['chunk']} was {said}{held}")
 
 
 RULE = Rule("sync-from-any-thread", cases, check)
