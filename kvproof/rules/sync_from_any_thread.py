@@ -34,11 +34,12 @@ def check(cell: Cell) -> None:
     found = cell.call(rig, "kvproof.runner.inside:from_threads", f"{', '.join(names)} from {THREADS} threads",
                       reads=names, chunks=chunks, known=cell.known, threads=THREADS, times=TIMES, slack=5.0)
     for each in found:
+        name = each["read"]
         if each["chunk"] == NOBODYS:
             right = each["outcome"] == "miss"
         else:
             right = each["outcome"] == "hit" and (
-                not reads[each["read"]].payload or (each["exact"] and each["holds"] == f"{each['chunk']} version 1"))
+                not reads[name].payload or (each["exact"] and each["holds"] == f"{each['chunk']} version 1"))
         if not right:
             held = f", and its buffer holds {each['holds']}" if reads[name].payload else ""
             said = f"a {each['outcome']}" if each["outcome"] in ("hit", "miss") else each["outcome"]

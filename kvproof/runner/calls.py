@@ -13,7 +13,7 @@ from kvproof.connectors.adapter import Adapter, Cancelled, Endpoint, Failed, Hit
 from kvproof.faults.spawner import command_of, descendants
 from kvproof.models import payloads
 from kvproof.runner import buffers
-from kvproof.runner.child import Session
+from kvproof.runner.child import Session, text_of
 
 CANCELLED = "cancelled"
 """How the reason begins in the outcome of a read that was cancelled."""
@@ -79,6 +79,12 @@ def read(
 
     `known` are the (chunk, version) pairs that exist, for naming what was found; begins: as in `put`.
     """
+    return _read(session, read, chunks, known, begins)
+
+
+def _read(
+    session: Session, read: str, chunks: Sequence[str], known: Sequence[tuple[str, int]], begins: str
+) -> list[dict[str, Any]]:
     connector = session.connector
     how = read_named(connector, read)
     items = poisoned_items(connector, how, chunks)
@@ -90,6 +96,25 @@ def read(
         examined(outcome, buffer, known, seconds, begins)
         for outcome, (_, buffer) in zip(outcomes, items, strict=True)
     ]
+
+
+def reads(
+    session: Session, read: str, chunks: Sequence[str], known: Sequence[tuple[str, int]] = ()
+) -> list[dict[str, Any]]:
+    """Read as `read` does; an exception is how each chunk failed, for a caller that has more to do."""
+    begun = time.monotonic()
+    try:
+        return _read(session, read, chunks, known, "")
+    except AdapterMistake:
+        raise
+    except Exception as error:
+        seconds = round(time.monotonic() - begun, 3)
+        return [{"outcome": words(raised(error)), "holds": "?", "exact": False, "seconds": seconds} for _ in chunks]
+
+
+def raised(error: Exception) -> Failed:
+    """Return an exception of a connector as an outcome."""
+    return Failed(f"raised {type(error).__qualname__}: {text_of(error)}")
 
 
 def close(session: Session) -> dict[str, Any]:

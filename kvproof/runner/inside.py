@@ -36,7 +36,10 @@ def keep(session: Session, read: str, chunks: Sequence[str], known: Sequence[tup
         outcomes = [calls.cancelled([each]) for each in ended] if isinstance(ended, list) else [
             calls.cancelled(ended)] * len(items)
     else:
-        outcomes = connector.read(how, items)
+        try:
+            outcomes = connector.read(how, items)
+        except Exception as error:
+            outcomes = [calls.raised(error) for _ in items]
     seconds = time.monotonic() - begun
     calls.checked(outcomes, len(items), f"read by {read}")
     _kept[:] = [(buffer, _bytes(buffer)) for _, buffer in items]
@@ -64,7 +67,7 @@ def from_threads(session: Session, reads: Sequence[str], chunks: Sequence[str], 
         for turn in range(times):
             chunk = chunks[(number + turn) % len(chunks)]
             name = reads[turn % len(reads)]
-            [result] = calls.read(session, name, [chunk], known)
+            [result] = calls.reads(session, name, [chunk], known)
             found.append({"thread": number, "read": name, "chunk": chunk, **result})
 
     with ThreadPoolExecutor(threads) as pool:
@@ -111,8 +114,8 @@ def cycle(session: Session, place: dict[str, Any], read: str, chunk: str, number
         calls.open(session, place)
         connector = session.connector
         try:
-            calls.put(session, [(chunk, number)])
-            calls.read(session, read, [chunk], [(chunk, number)])
+            _put(session, chunk, number)
+            calls.reads(session, read, [chunk], [(chunk, number)])
         finally:
             calls.close(session)
     before = _cycles[-1] if _cycles else None
@@ -154,7 +157,7 @@ def overwrite(session: Session, read: str, chunk: str, versions: int, readers: i
 
     def look() -> None:
         while not over.is_set():
-            _timed(history, "read", lambda: calls.read(session, read, [chunk], known)[0])
+            _timed(history, "read", lambda: calls.reads(session, read, [chunk], known)[0])
 
     with ThreadPoolExecutor(readers + 1) as pool:
         for future in [pool.submit(look) for _ in range(readers)] + [pool.submit(write)]:
@@ -163,7 +166,12 @@ def overwrite(session: Session, read: str, chunk: str, versions: int, readers: i
 
 
 def _put(session: Session, chunk: str, version: int) -> str:
-    return calls.put(session, [(chunk, version)])[0]
+    try:
+        return calls.put(session, [(chunk, version)])[0]
+    except calls.AdapterMistake:
+        raise
+    except Exception as error:
+        return calls.words(calls.raised(error))
 
 
 def _timed(history: list[dict[str, Any]], what: str, call: Callable[[], Any], version: int = 0) -> None:
