@@ -11,9 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
 
-from kvproof.connectors.adapter import Adapter
+from kvproof.connectors.adapter import Adapter, Failed
 from kvproof.runner import buffers, calls
-from kvproof.runner.child import Session
+from kvproof.runner.child import Session, text_of
 
 _SETTLE = 0.02
 
@@ -36,12 +36,29 @@ def keep(session: Session, read: str, chunks: Sequence[str], known: Sequence[tup
         outcomes = [calls.cancelled([each]) for each in ended] if isinstance(ended, list) else [
             calls.cancelled(ended)] * len(items)
     else:
-        outcomes = connector.read(how, items)
+        try:
+            outcomes = connector.read(how, items)
+        except Exception as error:
+            outcomes = [Failed(_raised(error))] * len(items)
     seconds = time.monotonic() - begun
     calls.checked(outcomes, len(items), f"read by {read}")
     _kept[:] = [(buffer, _bytes(buffer)) for _, buffer in items]
     return [calls.examined(outcome, buffer, known, seconds)
             for outcome, (_, buffer) in zip(outcomes, items, strict=True)]
+
+
+def _raised(error: Exception) -> str:
+    return f"raised {type(error).__name__}: {text_of(error)}"
+
+
+def _asked(session: Session, read: str, chunk: str, known: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    """Read one chunk; what the connector raises is how that ended, as it is for the host in a call of its own."""
+    try:
+        return calls.read(session, read, [chunk], known)[0]
+    except calls.AdapterMistake:
+        raise
+    except Exception as error:
+        return {"outcome": _raised(error), "holds": "?", "exact": False}
 
 
 def kept(session: Session, known: Sequence[tuple[str, int]]) -> list[str]:
@@ -64,8 +81,7 @@ def from_threads(session: Session, reads: Sequence[str], chunks: Sequence[str], 
         for turn in range(times):
             chunk = chunks[(number + turn) % len(chunks)]
             name = reads[turn % len(reads)]
-            [result] = calls.read(session, name, [chunk], known)
-            found.append({"thread": number, "read": name, "chunk": chunk, **result})
+            found.append({"thread": number, "read": name, "chunk": chunk, **_asked(session, name, chunk, known)})
 
     with ThreadPoolExecutor(threads) as pool:
         for future in [pool.submit(work, number) for number in range(threads)]:
@@ -111,8 +127,8 @@ def cycle(session: Session, place: dict[str, Any], read: str, chunk: str, number
         calls.open(session, place)
         connector = session.connector
         try:
-            calls.put(session, [(chunk, number)])
-            calls.read(session, read, [chunk], [(chunk, number)])
+            _put(session, chunk, number)
+            _asked(session, read, chunk, [(chunk, number)])
         finally:
             calls.close(session)
     before = _cycles[-1] if _cycles else None
@@ -154,7 +170,7 @@ def overwrite(session: Session, read: str, chunk: str, versions: int, readers: i
 
     def look() -> None:
         while not over.is_set():
-            _timed(history, "read", lambda: calls.read(session, read, [chunk], known)[0])
+            _timed(history, "read", lambda: _asked(session, read, chunk, known))
 
     with ThreadPoolExecutor(readers + 1) as pool:
         for future in [pool.submit(look) for _ in range(readers)] + [pool.submit(write)]:
@@ -163,7 +179,12 @@ def overwrite(session: Session, read: str, chunk: str, versions: int, readers: i
 
 
 def _put(session: Session, chunk: str, version: int) -> str:
-    return calls.put(session, [(chunk, version)])[0]
+    try:
+        return calls.put(session, [(chunk, version)])[0]
+    except calls.AdapterMistake:
+        raise
+    except Exception as error:
+        return _raised(error)
 
 
 def _timed(history: list[dict[str, Any]], what: str, call: Callable[[], Any], version: int = 0) -> None:
