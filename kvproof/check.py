@@ -204,6 +204,8 @@ def _once(ground: Ground, planned: Planned, asked: Asked) -> _Tried:
             stack.enter_context(ground.turns)
         cell = _cell(ground, planned.rule.id, planned.case, stack, asked.limit)
         try:
+            if "untried" in planned.case.given:
+                raise Unsupported(str(planned.case.given["untried"]))
             planned.rule.check(cell)
         except Broken as error:
             verdict, explain = error.verdict, error.explain
