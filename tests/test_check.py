@@ -11,14 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from kvproof import check, connectors
+from kvproof import check, connectors, witnesses
 from kvproof.causes import causes
+from kvproof.connectors.adapter import PayloadRange, Read
 from kvproof.errors import UsageError
 from kvproof.known import cells
 from kvproof.results import CellRow, Results, Where
 from kvproof.rules import RULES
 from kvproof.rules.left_out import LEFT_OUT
 from kvproof.rules.menu import GROUPS, MENU
+from kvproof.runner import child
+from tests.zoo.honest import Honest
 
 TODAY = date(2026, 11, 30)
 
@@ -193,3 +196,35 @@ def test_cells_that_hang_at_one_place_are_one_cause() -> None:
     found = causes(rows)
     assert [len(cause.rows) for cause in found] == [2, 2]
     assert found[0].rules == ("recovers", "bounded-time")
+
+
+def test_a_witness_has_a_name_that_a_file_can_have(tmp_path: Path) -> None:
+    rows = [row(connector="c" * 300 + end) for end in "ab"]
+    assert len({path.name for path in witnesses.write(tmp_path, causes(rows))}) == 2
+
+
+DECLARED: dict[str, dict[str, object]] = {
+    "reads-alike": {"reads": (Read("get"), Read("get", payload=False))},
+    "read-put": {"reads": (Read("put", payload=False),)},
+    "read-escapes": {"reads": (Read("get\x1b[31m"),)},
+    "read-long": {"reads": (Read("n" * 65),)},
+    "read-number": {"reads": (Read(5),)},  # type: ignore[arg-type]  # what is wrong with it
+    "endless": {"deadline": float("inf")},
+    "never-recovers": {"recovery": 1e300},
+    "no-step": {"payload": PayloadRange(step=0)},
+    "sizes-in-words": {"payload": PayloadRange(smallest="16")},  # type: ignore[arg-type]  # what is wrong with it
+    "masks-number": {"masks": 5},
+}
+"""What adapters declare that no plan can be made of."""
+
+
+def declared(which: str) -> type[Honest]:
+    """Return an adapter that declares this."""
+    return type("Declared", (Honest,), DECLARED[which])
+
+
+@pytest.mark.parametrize("which", DECLARED)
+def test_a_wrong_declaration_is_wrong_usage_and_says_what_is_expected(which: str) -> None:
+    [attribute] = DECLARED[which]
+    with pytest.raises(child.InvalidAdapter, match=rf"^Declared\.{attribute} is .*; expected "):
+        child.adapter_class(f"{__name__}:declared({which})")

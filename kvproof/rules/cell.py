@@ -71,6 +71,9 @@ class Cell:
         ground = replace(self.ground, forks=self.stack.enter_context(Forks(self.ground.device))) if elsewhere else (
             self.ground)
         rig = self.stack.enter_context(ground.rig(place or self.place(), self.case.schedule))
+        if rig.deadline is not None:
+            # What is declared beyond the limit is a finding of its own, and nothing to wait for.
+            rig.deadline = min(rig.deadline, self.limit)
         self.rigs.append(rig)
         return rig
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import escape
+from hashlib import blake2b
 from typing import Any, Literal
 
 from kvproof.connectors.adapter import Read
@@ -112,7 +113,13 @@ def _roles(keys: Iterable[str]) -> dict[str, str]:
     objects: dict[str | None, list[str]] = {}
     for key in keys:
         objects.setdefault(_address(key)[1], []).append(key)
-    return {key: key[_common(those):] if len(those) > 1 else "" for those in objects.values() for key in those}
+    return {key: _plain(key[_common(those):]) if len(those) > 1 else "" for those in objects.values() for key in those}
+
+
+def _plain(end: str) -> str:
+    """Return the end of a key as it may stand in a name, whatever bytes it is made of."""
+    plain = "".join(letter if letter.isprintable() and letter not in " []" else f"%{ord(letter):02x}" for letter in end)
+    return plain if len(plain) <= 40 else f"{plain[:30]}~{blake2b(plain.encode(), digest_size=4).hexdigest()}"
 
 
 def _common(words: Sequence[str]) -> int:

@@ -144,7 +144,7 @@ def checked(outcomes: object, chunks: int, what: str) -> None:
     """Raise AdapterMistake, in words for the adapter's author, unless there is a list with one outcome a chunk."""
     if not isinstance(outcomes, list) or len(outcomes) != chunks:
         expected = "expected a list with one outcome a chunk"
-        raise AdapterMistake(f"{what} of {chunks} chunks returned {outcomes!r}; {expected}")
+        raise AdapterMistake(f"{what} of {chunks} chunks returned {_shown(outcomes)}; {expected}")
     for outcome in outcomes:
         words(outcome)
 
@@ -168,4 +168,12 @@ def words(outcome: object) -> str:
             return "miss"
         case Failed(reason=reason):
             return f"failed: {str(reason)[:_LONGEST]}"
-    raise AdapterMistake(f"expected an outcome (Hit(), Miss() or Failed(reason)), got {outcome!r}")
+    raise AdapterMistake(f"expected an outcome (Hit(), Miss() or Failed(reason)), got {_shown(outcome)}")
+
+
+def _shown(value: object) -> str:
+    """Return what an adapter gave, however badly it says what it is."""
+    try:
+        return repr(value)[:_LONGEST]
+    except Exception:
+        return f"a {type(value).__name__} whose __repr__ raises"
