@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from kvproof.connectors.adapter import Adapter, Failed
+from kvproof.faults.spawner import descendants
 from kvproof.runner import buffers, calls
 from kvproof.runner.child import Session, text_of
 
@@ -120,7 +121,7 @@ def _ended(future: Future[Any]) -> str:
 def cycle(session: Session, place: dict[str, Any], read: str, chunk: str, number: int) -> dict[str, int]:
     """Open, store, read and close once more, and return what this process then has.
 
-    That is its threads and descriptors, the buffers of ours that somebody still holds, and the connectors' own that
+    That is its threads, descriptors and processes below it, the buffers of ours that somebody still holds, and the connectors' own that
     they have lent and not taken back.
     """
     with buffers.watched(_ours):
@@ -151,7 +152,7 @@ def _settled(footprint: Callable[[], dict[str, int]], before: dict[str, int] | N
 def _footprint(connector: Adapter, lent: int) -> dict[str, int]:
     return {
         "threads": len(os.listdir("/proc/self/task")), "descriptors": len(os.listdir("/proc/self/fd")),
-        "buffers": _ours.held(), "lent buffers": lent + connector.lent(),
+        "buffers": _ours.held(), "lent buffers": lent + connector.lent(), "processes": len(descendants(os.getpid())),
     }
 
 

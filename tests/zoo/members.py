@@ -21,7 +21,7 @@ MEMBERS: tuple[type[Wrong], ...] = (
     replies.WritesAfterCancel, replies.WritesAfterTimeout,
     threads.OneForAll, threads.OneStagingBuffer, threads.StrictTurns, threads.EarlyReturnKeepsLock,
     threads.CloseTellsNobody, threads.CloseHoldsLock,
-    threads.SocketsStayOpen, threads.ThreadStays, threads.BuffersStay, threads.PoolShrinks,
+    threads.SocketsStayOpen, threads.ThreadStays, threads.ProcessStays, threads.BuffersStay, threads.PoolShrinks,
     writes.OldVersions, writes.WritesBehind,
     passwords.DegradesSilently, passwords.NoAuthIsMiss, passwords.TellsPassword, passwords.LogsPassword,
 )
