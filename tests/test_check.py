@@ -228,3 +228,55 @@ def test_a_wrong_declaration_is_wrong_usage_and_says_what_is_expected(which: str
     [attribute] = DECLARED[which]
     with pytest.raises(child.InvalidAdapter, match=rf"^Declared\.{attribute} is .*; expected "):
         child.adapter_class(f"{__name__}:declared({which})")
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("rule = ['recovers']", "unknown rule"), ("intermittent = 3", "intermittent must be"),
+    ("intermittent = 'often'", "intermittent must be"), ("reason = ' '", "reason must say"),
+])
+def test_a_known_entry_that_does_not_fit_is_wrong_usage(line: str, said: str, tmp_path: Path) -> None:
+    lines = {"rule": "rule = 'recovers'", "fault": "fault = '*'", "read": "read = '*'", "version": "version = ''",
+             "reason": "reason = 'why'", "issue": "issue = ''", "since": "since = 2026-11-30"}
+    lines[line.partition(" ")[0]] = line
+    file = tmp_path / "known.toml"
+    file.write_text("\n".join(["connector = 'redis-py'", "[[cell]]", *lines.values()]))
+    with pytest.raises(UsageError, match=said):
+        cells.load(file, RULES)
+
+
+@pytest.mark.parametrize("entries", ["cell = [1]", "cell = 'x'", "[cell]\nrule = 'recovers'", "replay = 1"])
+def test_what_is_no_list_of_entries_is_wrong_usage(entries: str, tmp_path: Path) -> None:
+    file = tmp_path / "known.toml"
+    file.write_text(f"connector = 'redis-py'\n{entries}\n")
+    with pytest.raises(UsageError, match=r"begin with a line \[\["):
+        cells.load(file, RULES)
+
+
+INTERRUPTED = """
+import threading
+from kvproof import check, connectors
+
+rows = []
+
+def progress(row):
+    rows.append(row)
+    if len(rows) == 3:
+        raise KeyboardInterrupt
+
+stopped = threading.Event()
+found = check.run([connectors.find("reference")], check.Asked(("no-stale-hit",)), progress=progress, stopped=stopped)
+verdicts = {row.verdict for row in found}
+print(stopped.is_set(), len(found) > 20, sum(row.verdict == "pass" for row in found) >= 3, "error" in verdicts)
+"""
+
+
+def test_what_was_done_before_an_interruption_is_kept() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "True True True True\n", done.stdout + done.stderr
+
+
+def test_what_could_not_tell_keeps_its_known_entry(tmp_path: Path) -> None:
+    file = tmp_path / "known.toml"
+    cells.update(file, "redis-py", [row()], TODAY)
+    cells.update(file, "redis-py", [row("error")], TODAY)
+    assert [each.fault for each in cells.load(file)] == [("close@GET",)]
