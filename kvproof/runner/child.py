@@ -102,7 +102,7 @@ def _check(adapter: type[Adapter]) -> None:
     for attribute in ("name", "distribution"):
         value = getattr(adapter, attribute, None)
         require(attribute, isinstance(value, str) and bool(value), "a string")
-    reads = getattr(adapter, "reads", None)
+    reads: Any = getattr(adapter, "reads", ())
     fits = isinstance(reads, tuple) and bool(reads) and all(isinstance(read, Read) for read in reads)
     require("reads", fits, "a tuple of Read(...), such as (Read(\"get\"),)")
     names = [read.name for read in reads]

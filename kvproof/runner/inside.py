@@ -121,8 +121,8 @@ def _ended(future: Future[Any]) -> str:
 def cycle(session: Session, place: dict[str, Any], read: str, chunk: str, number: int) -> dict[str, int]:
     """Open, store, read and close once more, and return what this process then has.
 
-    That is its threads, descriptors and processes below it, the buffers of ours that somebody still holds, and the connectors' own that
-    they have lent and not taken back.
+    That is its threads, descriptors and the processes below it, the buffers of ours that somebody still holds, and the
+    connectors' own that they have lent and not taken back.
     """
     with buffers.watched(_ours):
         calls.open(session, place)
