@@ -6,7 +6,7 @@ from tests.zoo import absence, batches, keys, passwords, replies, threads, value
 from tests.zoo.wrong import Wrong
 
 MEMBERS: tuple[type[Wrong], ...] = (
-    values.TypedByFirstByte, values.SplitEnd, values.EmptyIsAbsent, values.ElementsOfTwoBytes,
+    values.TypedByFirstByte, values.SplitEnd, values.EmptyIsAbsent, values.ElementsOfTwoBytes, values.TakesNoOddSize,
     absence.NilIsHit, absence.ZeroIsPresent, absence.WaitsForAbsent,
     batches.HolesCloseUp, batches.HitsLead, batches.ErrorIsNoReply,
     batches.CountsHits, batches.LastHitLeads, batches.HoleCounts,
