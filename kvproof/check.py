@@ -204,6 +204,8 @@ def _once(ground: Ground, planned: Planned, asked: Asked) -> _Tried:
             stack.enter_context(ground.turns)
         cell = _cell(ground, planned.rule.id, planned.case, stack, asked.limit)
         try:
+            if "untried" in planned.case.given:
+                raise Unsupported(str(planned.case.given["untried"]))
             planned.rule.check(cell)
         except Broken as error:
             verdict, explain = error.verdict, error.explain
@@ -268,9 +270,9 @@ def run(
     with grounds(server, device) as make, ThreadPoolExecutor(BEGUN, "cell") as pool:
         try:
             for connector in chosen:
-                rows += _connector(make, connector, asked, pool, stop, progress, planned, known)
+                if not stop.is_set():
+                    rows += _connector(make, connector, asked, pool, stop, progress, planned, known)
         except KeyboardInterrupt:
-            # The cells in flight end at once when their processes do, and what comes now does not begin.
             stop.set()
             supervisor.shut_down()
     if not rows and not stop.is_set():
@@ -293,10 +295,15 @@ def _connector(
     planned(len(cells))
     futures = [pool.submit(attempt, ground, cell, asked, known) for cell in cells]
     waiting: set[Future[CellRow]] = set(futures)
-    while waiting:
-        ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-        for future in ended:
-            progress(future.result())
+    try:
+        while waiting:
+            ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in ended:
+                progress(future.result())
+    except KeyboardInterrupt:
+        # The cells in flight end at once when their processes do, and what comes now does not begin.
+        stop.set()
+        supervisor.shut_down()
     return [future.result() for future in futures]
 
 

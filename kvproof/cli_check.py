@@ -78,7 +78,7 @@ def _seconds(text: str) -> float:
 
 
 def _times(text: str) -> int:
-    if not text.isdigit() or int(text) > 100:
+    if not (text.isascii() and text.isdigit()) or int(text) > 100:
         raise argparse.ArgumentTypeError(f"expected a number from 0 to 100, got {text!r}")
     return int(text)
 

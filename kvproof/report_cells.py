@@ -29,7 +29,8 @@ def table(results: Results, *, width: int | None = None) -> str:
         fields = [_counted([row for row in results.cells if (row.rule, row.connector) == (rule, name)])
                   for name in connectors_]
         view.add_row(rule, *[Text(text, style) for text, style in fields])
-    screen.print(view)
+    if results.cells:
+        screen.print(view)
     for number, cause in enumerate(causes(results.cells), 1):
         least = cause.rows[0]
         screen.print()
@@ -38,7 +39,7 @@ def table(results: Results, *, width: int | None = None) -> str:
         listed = ", known" if cause.known else ""
         head = f"{number}. {cause.connector}: {', '.join(cause.rules)} ({count}{rate}{listed})"
         screen.print(Text(head, COLOURS["known" if cause.known else "finding"]))
-        screen.print(Text(f"  {least.id}: {least.verdict}"))
+        screen.print(Text(f"  {printable(least.id)}: {least.verdict}"))
         screen.print(Text(f"  {printable(least.explain)}"))
         for frame in least.evidence.get("stack", [])[:4]:
             screen.print(Text(f"    {printable(frame)}", "dim"))
@@ -46,7 +47,7 @@ def table(results: Results, *, width: int | None = None) -> str:
     unsure = [row for row in results.cells if row.verdict in INCONCLUSIVE]
     for row in unsure[:20]:
         screen.print()
-        screen.print(Text(f"{row.connector} {row.id}: {row.verdict}: {printable(row.explain)}",
+        screen.print(Text(f"{row.connector} {printable(row.id)}: {row.verdict}: {printable(row.explain)}",
                            COLOURS["inconclusive"]))
     if len(unsure) > 20:
         screen.print(Text(f"and {len(unsure) - 20} more that could not tell", COLOURS["inconclusive"]))

@@ -192,7 +192,7 @@ class Rig:
     def stored(self, chunk: str) -> list[str]:
         """Return the keys under which the connector stored a chunk, learned from the wire."""
         events = self.proxy.log()
-        return sorted({event.key for event in events if event.command in WRITES and chunk in event.key})
+        return sorted({event.key for event in events if event.command in WRITES and chunk in event.key.lower()})
 
     def trustworthy(self, ground: Ground, stored: str | None) -> bool:
         """Whether what happened can be the connector's doing: everything of ours lives, and nobody has stopped us.

@@ -8,6 +8,7 @@ import shlex
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
+from hashlib import blake2b
 from pathlib import Path
 
 from kvproof.causes import Cause
@@ -15,6 +16,8 @@ from kvproof.results import CellRow, write_text
 from kvproof.traces.text import printable
 
 SCHEMA = "kvproof.witness/1"
+_LONGEST = 200
+"""Bytes in a file's name, which may be 255 with what is put behind it."""
 _MODULE = '''"""Cells in which a connector broke the contract, one for each cause; `kvproof check --pytest` wrote this.
 
 It needs kvproof and the connector. Each test fails for as long as its cell does.
@@ -58,6 +61,8 @@ def write(directory: Path, causes: Sequence[Cause]) -> list[Path]:
     for cause in causes:
         least = cause.rows[0]
         name = re.sub(r"[^\w.+=-]+", "-", f"{cause.connector}.{least.rule}.{least.fault}.{least.read}")
+        if len(name.encode()) > _LONGEST:
+            name = f"{name[:_LONGEST // 4]}~{blake2b(name.encode(), digest_size=8).hexdigest()}"
         path = directory / f"{name}.json"
         for row in cause.rows:
             row.witness = str(path)

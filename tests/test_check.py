@@ -11,14 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from kvproof import check, connectors
+from kvproof import check, connectors, witnesses
 from kvproof.causes import causes
+from kvproof.connectors.adapter import PayloadRange, Read
 from kvproof.errors import UsageError
 from kvproof.known import cells
 from kvproof.results import CellRow, Results, Where
 from kvproof.rules import RULES
 from kvproof.rules.left_out import LEFT_OUT
 from kvproof.rules.menu import GROUPS, MENU
+from kvproof.runner import child
+from tests.zoo.honest import Honest
 
 TODAY = date(2026, 11, 30)
 
@@ -201,3 +204,87 @@ def test_cells_that_hang_at_one_place_are_one_cause() -> None:
     found = causes(rows)
     assert [len(cause.rows) for cause in found] == [2, 2]
     assert found[0].rules == ("recovers", "bounded-time")
+
+
+def test_a_witness_has_a_name_that_a_file_can_have(tmp_path: Path) -> None:
+    rows = [row(connector="c" * 300 + end) for end in "ab"]
+    assert len({path.name for path in witnesses.write(tmp_path, causes(rows))}) == 2
+
+
+DECLARED: dict[str, dict[str, object]] = {
+    "reads-alike": {"reads": (Read("get"), Read("get", payload=False))},
+    "read-put": {"reads": (Read("put", payload=False),)},
+    "read-escapes": {"reads": (Read("get\x1b[31m"),)},
+    "read-long": {"reads": (Read("n" * 65),)},
+    "read-number": {"reads": (Read(5),)},  # type: ignore[arg-type]  # what is wrong with it
+    "endless": {"deadline": float("inf")},
+    "never-recovers": {"recovery": 1e300},
+    "no-step": {"payload": PayloadRange(step=0)},
+    "sizes-in-words": {"payload": PayloadRange(smallest="16")},  # type: ignore[arg-type]  # what is wrong with it
+    "masks-number": {"masks": 5},
+}
+"""What adapters declare that no plan can be made of."""
+
+
+def declared(which: str) -> type[Honest]:
+    """Return an adapter that declares this."""
+    return type("Declared", (Honest,), DECLARED[which])
+
+
+@pytest.mark.parametrize("which", DECLARED)
+def test_a_wrong_declaration_is_wrong_usage_and_says_what_is_expected(which: str) -> None:
+    [attribute] = DECLARED[which]
+    with pytest.raises(child.InvalidAdapter, match=rf"^Declared\.{attribute} is .*; expected "):
+        child.adapter_class(f"{__name__}:declared({which})")
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("rule = ['recovers']", "unknown rule"), ("intermittent = 3", "intermittent must be"),
+    ("intermittent = 'often'", "intermittent must be"), ("reason = ' '", "reason must say"),
+])
+def test_a_known_entry_that_does_not_fit_is_wrong_usage(line: str, said: str, tmp_path: Path) -> None:
+    lines = {"rule": "rule = 'recovers'", "fault": "fault = '*'", "read": "read = '*'", "version": "version = ''",
+             "reason": "reason = 'why'", "issue": "issue = ''", "since": "since = 2026-11-30"}
+    lines[line.partition(" ")[0]] = line
+    file = tmp_path / "known.toml"
+    file.write_text("\n".join(["connector = 'redis-py'", "[[cell]]", *lines.values()]))
+    with pytest.raises(UsageError, match=said):
+        cells.load(file, RULES)
+
+
+@pytest.mark.parametrize("entries", ["cell = [1]", "cell = 'x'", "[cell]\nrule = 'recovers'", "replay = 1"])
+def test_what_is_no_list_of_entries_is_wrong_usage(entries: str, tmp_path: Path) -> None:
+    file = tmp_path / "known.toml"
+    file.write_text(f"connector = 'redis-py'\n{entries}\n")
+    with pytest.raises(UsageError, match=r"begin with a line \[\["):
+        cells.load(file, RULES)
+
+
+INTERRUPTED = """
+import threading
+from kvproof import check, connectors
+
+rows = []
+
+def progress(row):
+    rows.append(row)
+    if len(rows) == 3:
+        raise KeyboardInterrupt
+
+stopped = threading.Event()
+found = check.run([connectors.find("reference")], check.Asked(("no-stale-hit",)), progress=progress, stopped=stopped)
+verdicts = {row.verdict for row in found}
+print(stopped.is_set(), len(found) > 20, sum(row.verdict == "pass" for row in found) >= 3, "error" in verdicts)
+"""
+
+
+def test_what_was_done_before_an_interruption_is_kept() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "True True True True\n", done.stdout + done.stderr
+
+
+def test_what_could_not_tell_keeps_its_known_entry(tmp_path: Path) -> None:
+    file = tmp_path / "known.toml"
+    cells.update(file, "redis-py", [row()], TODAY)
+    cells.update(file, "redis-py", [row("error")], TODAY)
+    assert [each.fault for each in cells.load(file)] == [("close@GET",)]

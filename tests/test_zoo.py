@@ -12,6 +12,7 @@ from kvproof import check, connectors
 from kvproof.connectors import Connector
 from kvproof.results import CellRow, is_finding
 from kvproof.rules import RULES
+from tests.zoo import unusual
 from tests.zoo.honest import Honest
 from tests.zoo.members import MEMBERS
 from tests.zoo.wrong import Wrong
@@ -60,6 +61,32 @@ def test_the_honest_connector_passes_everything() -> None:
     wrong = [f"{row.id}: {row.verdict}: {row.explain}" for row in rows if row.verdict != "pass"]
     assert not wrong, "\n".join(wrong[:20])
     assert {row.rule for row in rows} == set(RULES)
+
+
+UNUSUAL: dict[type[Honest], tuple[str, ...]] = {
+    unusual.Raises: ("leak-free", "cancel-safe", "sync-from-any-thread", "linearizable"),
+    unusual.TriesAgain: ("honest-error",),
+    unusual.InHalves: ("no-stale-hit", "lookup-coherent"),
+    unusual.Compressed: ("no-stale-hit", "lookup-coherent"),
+    unusual.Hashed: ("no-stale-hit", "lookup-coherent"),
+    unusual.ClosesSlowly: ("close-resolves",),
+}
+"""Connectors that are right in a way that is seldom seen, with the rules that could take it for wrong."""
+
+
+@pytest.mark.parametrize("member", UNUSUAL, ids=lambda member: member.__name__)
+def test_a_connector_that_is_right_in_an_unusual_way_passes(member: type[Honest]) -> None:
+    rows = check.run([connector(member)], check.Asked(rules=UNUSUAL[member], reads=("get", "put", "async_get")))
+    wrong = [f"{row.id}: {row.verdict}: {row.explain}" for row in rows if row.verdict not in ("pass", "unsupported")]
+    assert not wrong, "\n".join(wrong[:20])
+    untried = [row for row in rows if row.verdict == "unsupported"]
+    assert bool(untried) == (member is unusual.Hashed), f"unsupported: {[row.id for row in untried]}"
+
+
+def test_what_cannot_be_tried_on_the_wire_is_told() -> None:
+    asked = check.Asked(rules=("no-stale-hit",), faults=("wire",), reads=("get",))
+    [row] = check.run([connector(unusual.Hashed)], asked)
+    assert (row.verdict, "no disturbance of the wire was tried" in row.explain) == ("unsupported", True), row.explain
 
 
 @pytest.mark.nightly

@@ -72,6 +72,10 @@ def documents(path: Path = SHIPPED) -> list[tuple[Path, dict[str, Any]]]:
     if unknown:
         key = min(unknown)
         raise UsageError(f"known file {path}: unknown key {key!r}; expected connector, [[replay]], [[cell]]")
+    for key in ("replay", "cell"):
+        tables = document.get(key, [])
+        if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
+            raise UsageError(f"known file {path}: expected entries that begin with a line [[{key}]]")
     entries = [*document.get("replay", []), *document.get("cell", [])]
     if entries and not isinstance(document.get("connector"), str):
         raise UsageError(f"known file {path}: expected a line such as connector = \"lmcache-resp\"")
@@ -102,6 +106,11 @@ def check(here: str, entry: Mapping[str, Any], allowed: Sequence[str], needed: S
     for key in ("version", "reason", "issue"):
         if not isinstance(entry[key], str):
             raise UsageError(f"{here}: {key} must be a string, got {entry[key]!r}")
+    if not entry["reason"].strip():
+        raise UsageError(f"{here}: reason must say why this is expected")
+    rate = entry.get("intermittent")
+    if "intermittent" in entry and not (isinstance(rate, int | float) and 0 < rate <= 1):
+        raise UsageError(f"{here}: intermittent must be a share of tries, above 0 and at most 1, got {rate!r}")
     try:
         SpecifierSet(entry["version"])
     except InvalidSpecifier as error:

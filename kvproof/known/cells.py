@@ -17,7 +17,7 @@ from kvproof.causes import words
 from kvproof.errors import UsageError
 from kvproof.known import SHIPPED, KnownReplay, check, documents
 from kvproof.known import load as load_replays
-from kvproof.results import CellRow, Complaint, is_finding, write_text
+from kvproof.results import INCONCLUSIVE, CellRow, Complaint, is_finding, write_text
 
 _LISTS = ("fault", "read")
 
@@ -77,7 +77,7 @@ def load(path: Path = SHIPPED, rules: Iterable[str] = ()) -> list[KnownCell]:
         for number, entry in enumerate(document.get("cell", []), 1):
             here = f"known file {file}, [[cell]] {number}"
             check(here, entry, allowed, ("rule", *_LISTS))
-            if names and entry["rule"] not in names:
+            if not isinstance(entry["rule"], str) or (names and entry["rule"] not in names):
                 raise UsageError(f"{here}: unknown rule {entry['rule']!r}; expected one of {', '.join(sorted(names))}")
             found.append(KnownCell(connector=document["connector"], **{
                 **entry, **{key: _listed(here, key, entry[key]) for key in _LISTS}}))
@@ -140,7 +140,7 @@ def update(path: Path, connector: str, rows: Sequence[CellRow], today: date) -> 
     outside `rows` stay.
     """
     old = [entry for entry in (load(path) if path.exists() else []) if entry.connector == connector]
-    tried = {(row.rule, row.fault, row.read) for row in rows}
+    tried = {(row.rule, row.fault, row.read) for row in rows if row.verdict not in INCONCLUSIVE}
     groups: dict[tuple[Any, ...], list[CellRow]] = {}
     reasons: dict[tuple[str, str, str], str] = {}
     for row in rows:

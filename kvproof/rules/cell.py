@@ -71,6 +71,9 @@ class Cell:
         ground = replace(self.ground, forks=self.stack.enter_context(Forks(self.ground.device))) if elsewhere else (
             self.ground)
         rig = self.stack.enter_context(ground.rig(place or self.place(), self.case.schedule))
+        if rig.deadline is not None:
+            # What is declared beyond the limit is a finding of its own, and nothing to wait for.
+            rig.deadline = min(rig.deadline, self.limit)
         self.rigs.append(rig)
         return rig
 
@@ -86,18 +89,20 @@ class Cell:
         reads = self.ground.described.reads
         return self.read if self.read != PUT else next((read for read in reads if read.payload), reads[0])
 
-    def put(self, rig: Rig, *chunks: tuple[str, int], begins: str = "") -> None:
+    def put(self, rig: Rig, *chunks: tuple[str, int], begins: str = "", judged: bool = False) -> None:
         """Store chunks, one call each, undisturbed.
 
-        Raises NotOpened when that does not work on a connector that was never read with, and Broken afterwards.
+        Raises NotOpened when that does not work on a connector that was never read with, and Broken afterwards, or
+        where it is judged: the plan has seen that storing works, so it is what is stored here that it does not take.
         """
         for chunk, version in chunks:
             answer = rig.run("kvproof.runner.calls:put", chunks=[(chunk, version)], begins=begins)
             if not isinstance(answer, Returned) or answer.value != ["hit"]:
                 said = f"without any fault, storing {chunk}"
-                if self.reads:
+                if self.reads or judged:
                     self.ended(answer, said)
-                    raise Broken(f"{said} after {self.steps[-1]}: {briefly(answer)}")
+                    after = f" after {self.steps[-1]}" if self.reads else ""
+                    raise Broken(f"{said}{after}: {briefly(answer)}")
                 raise NotOpened(f"{said}: {briefly(answer)}")
             self.known.append((chunk, version))
             self.steps.append(f"put {chunk} version {version}: stored")

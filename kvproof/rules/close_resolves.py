@@ -13,8 +13,8 @@ from kvproof.rules.rule import Broken, Case, NotFelt, Rule
 from kvproof.runner import Returned, verdict_of
 from kvproof.runner.calls import AdapterMistake
 
-WITHIN = TIMEOUT + 1.0
-"""Seconds within which both have to end: what a call in flight may take by itself, and a second for closing."""
+CLOSING = 1.0
+"""Seconds within which both have to end, beyond what a call in flight may take by itself."""
 
 
 def cases(plan: Plan) -> Iterator[Case]:
@@ -33,9 +33,10 @@ def check(cell: Cell) -> None:
         if not isinstance(answer, Returned):
             raise Broken(f"close: {briefly(answer)}")
         return
+    within = (rig.deadline or TIMEOUT) + CLOSING
     with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(rig.run, "kvproof.runner.inside:close_during", WITHIN + 1.0, read=cell.read.name,
-                           chunks=list(cell.victims), known=cell.known, within=WITHIN)
+        call = pool.submit(rig.run, "kvproof.runner.inside:close_during", within + 1.0, read=cell.read.name,
+                           chunks=list(cell.victims), known=cell.known, within=within)
         try:
             rig.proxy.wait("struck", deadline=TIMEOUT)
             struck = True
@@ -54,7 +55,7 @@ def check(cell: Cell) -> None:
         which = " and ".join(name for name in ("close", "read") if told[name] == "not back")
         cell.trouble = cell.stacks(answer)
         verdict = verdict_of(answer) if not isinstance(answer, Returned) else "hang"
-        raise Broken(f"{cell.read.name} waited for a reply when the connector was closed; after {WITHIN:g} s {which} "
+        raise Broken(f"{cell.read.name} waited for a reply when the connector was closed; after {within:g} s {which} "
                      f"had not come back ({told})", verdict)
     if AdapterMistake.__name__ in told["read"]:
         raise NotFelt(f"the adapter is wrong: {told['read']}")

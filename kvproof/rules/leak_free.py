@@ -29,7 +29,7 @@ def cases(plan: Plan) -> Iterator[Case]:
 
 
 def check(cell: Cell) -> None:
-    """Threads, descriptors, buffers and connections are after each cycle of open and close what they were before."""
+    """Threads, processes, descriptors, buffers and connections are after each cycle what they were before."""
     rig = cell.open()
     answer = cell.call(rig, "kvproof.runner.calls:close", "close")
     cell.steps.append(f"close leaves {answer}")

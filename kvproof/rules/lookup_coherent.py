@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvproof.connectors.adapter import Read
+from kvproof.rig import Unsupported
 from kvproof.rules.cell import Cell
 from kvproof.rules.plan import Plan
 from kvproof.rules.rule import Broken, Case, Rule
-from kvproof.rules.truth import truth
+from kvproof.rules.truth import UNNAMED, truth
 
 
 def cases(plan: Plan) -> Iterator[Case]:
@@ -33,6 +34,8 @@ def check(cell: Cell) -> None:
         raise Broken(f"{(lookup or cell.read).name} does not report what was just stored: {before[0].outcome}")
     channel = truth(cell.ground, rig)
     names = channel.names(cell.victims[0])
+    if not names:
+        raise Unsupported(UNNAMED)
     gone = names if which == "all" else [names[int(which.removeprefix("key-")) - 1]]
     cell.steps.append(f"evicted {channel.delete(gone)} of {len(names)}: {', '.join(gone)}")
     cell.known.remove((cell.victims[0], 1))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from kvproof.rig import Unsupported
 from kvproof.rules.cell import Cell
 from kvproof.rules.menu import Group
 from kvproof.rules.plan import OTHERS, Plan
-from kvproof.rules.rule import Broken, Case, Rule
-from kvproof.rules.truth import truth
+from kvproof.rules.rule import Broken, Case, NotFelt, Rule
+from kvproof.rules.truth import UNNAMED, Truth, truth
 
 LIES: dict[str, Callable[[bytes], bytes]] = {
     "stored:short": lambda value: value[:-1],
@@ -42,18 +43,26 @@ def check(cell: Cell) -> None:
     rig = cell.prepare()
     change = {**LIES, **DAMAGE}.get(cell.case.fault)
     if change is not None:
-        channel = truth(cell.ground, rig)
-        for name in channel.names(cell.victims[0]):
-            value = channel.get(name)
-            if value is not None and len(value) >= rig.place.chunk_bytes:
-                channel.set(name, change(value))
-                cell.steps.append(f"the value under {name} was changed: {cell.case.fault}")
+        _change(cell, truth(cell.ground, rig), change)
     found = cell.strike(rig)
     cell.no_lies(found, f"with a value that is not the chunk's ({cell.case.fault})")
     cell.no_lies(cell.ask(rig, OTHERS), f"after a value was not the chunk's ({cell.case.fault})")
     if change is not None and found[0].outcome == "hit":
         raise Broken(f"what is stored for {found[0].chunk} has not the chunk's length or bytes ({cell.case.fault}), "
                      f"and {cell.read.name} of it was a hit")
+
+
+def _change(cell: Cell, channel: Truth, change: Callable[[bytes], bytes]) -> None:
+    """Change the largest of the chunk's values, or the first of those: others may only describe it."""
+    values = {name: value for name in channel.names(cell.victims[0]) if (value := channel.get(name))}
+    if not values:
+        raise Unsupported(UNNAMED)
+    name = max(values, key=lambda each: len(values[each]))
+    changed = change(values[name])
+    if changed == values[name]:
+        raise NotFelt(f"the value under {name} is the same afterwards")
+    channel.set(name, changed)
+    cell.steps.append(f"the value under {name} was changed: {cell.case.fault}")
 
 
 RULE = Rule("no-stale-hit", cases, check)

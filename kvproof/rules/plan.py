@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import escape
+from hashlib import blake2b
 from typing import Any, Literal
 
 from kvproof.connectors.adapter import Read
@@ -25,6 +27,11 @@ NOBODYS = "e0f1"
 """A chunk that no cell stores."""
 CHUNK_BYTES = 4096
 """The size of a chunk, where a rule does not say otherwise."""
+
+
+UNADDRESSED = ("no request has the chunk's hash in its key, by which requests are found, so no disturbance of the wire "
+               "was tried")
+"""Why there are no cells on the wire where the client sends requests."""
 
 
 def asked_for(read: Read) -> tuple[str, ...]:
@@ -67,6 +74,12 @@ class Recording:
         return [spot for spots in found.values() for spot in ([spots[0], spots[-1]] if len(spots) > 1 else spots)]
 
     @property
+    def keyed(self) -> bool:
+        """Whether the call made requests that have a key at all."""
+        return any(event.direction == "request" and event.key and not event.did
+                   for event in self.events if event.sequence >= self.begin)
+
+    @property
     def resp3(self) -> bool:
         """Whether the client asked for RESP3, and got it."""
         hellos = (event for event in self.events if event.direction == "reply" and event.command == "HELLO")
@@ -89,8 +102,9 @@ class Recording:
 def _address(key: str) -> tuple[str, str | None]:
     """Return a glob for the key whatever comes before its chunk, and the chunk."""
     for chunk in VICTIMS:
-        if chunk in key:
-            return f"*{escape(key[key.rindex(chunk):])}", chunk
+        places = [found.start() for found in re.finditer(chunk, key, re.IGNORECASE)]
+        if places:
+            return f"*{escape(key[places[-1]:])}", chunk
     return "", None
 
 
@@ -99,7 +113,13 @@ def _roles(keys: Iterable[str]) -> dict[str, str]:
     objects: dict[str | None, list[str]] = {}
     for key in keys:
         objects.setdefault(_address(key)[1], []).append(key)
-    return {key: key[_common(those):] if len(those) > 1 else "" for those in objects.values() for key in those}
+    return {key: _plain(key[_common(those):]) if len(those) > 1 else "" for those in objects.values() for key in those}
+
+
+def _plain(end: str) -> str:
+    """Return the end of a key as it may stand in a name, whatever bytes it is made of."""
+    plain = "".join(letter if letter.isprintable() and letter not in " []" else f"%{ord(letter):02x}" for letter in end)
+    return plain if len(plain) <= 40 else f"{plain[:30]}~{blake2b(plain.encode(), digest_size=4).hexdigest()}"
 
 
 def _common(words: Sequence[str]) -> int:
@@ -163,6 +183,8 @@ class Plan:
             if recording is None:
                 continue
             spots = recording.spots(CHUNK_BYTES)
+            if not spots and recording.keyed:
+                yield Case("wire", read, given={"untried": UNADDRESSED, "entry": "wire"})
             # A look-up may end with the first chunk that is absent, whatever comes for those after it.
             for spot in [spot for spot in spots if shape != "absent" or spot.first]:
                 for entry in chosen:
@@ -187,4 +209,5 @@ class Plan:
         """Under how many keys the connector stores an object, as was seen on the wire; 1 where nothing was seen."""
         recording = self.recordings.get((PUT.name, "put"))
         events = recording.events if recording is not None else ()
-        return max(1, len({event.key for event in events if event.command in WRITES and VICTIMS[0] in event.key}))
+        keys = {event.key for event in events if event.command in WRITES}
+        return max(1, sum(VICTIMS[0] in key.lower() for key in keys))

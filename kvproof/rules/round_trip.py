@@ -48,7 +48,7 @@ def check(cell: Cell) -> None:
     """What was stored is read back bit for bit, whatever its size, type and look, and however the reply is cut."""
     begins = str(cell.case.given.get("begins", ""))
     rig = cell.open()
-    cell.put(rig, *((chunk, 1) for chunk in cell.victims), begins=begins)
+    cell.put(rig, *((chunk, 1) for chunk in cell.victims), begins=begins, judged=True)
     cell.misses(cell.strike(rig, begins), "after it was stored")
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from kvproof.faults.raw_resp import ReplyError
 from kvproof.rig import Ground, Rig, Unsupported
+
+UNNAMED = "no key or file that the connector wrote can be read as a value and has the chunk's hash in its name"
+"""Why what is stored for a chunk cannot be found."""
 
 
 class Truth(Protocol):
@@ -17,7 +22,7 @@ class Truth(Protocol):
         """Return the names under which the connector stored a chunk, learned from what it did."""
 
     def get(self, name: str) -> bytes | None:
-        """Return a value."""
+        """Return a value; None where there is none, or what there is is no string."""
 
     def set(self, name: str, value: bytes) -> None:
         """Replace a value."""
@@ -39,8 +44,9 @@ class RespTruth:
 
     def get(self, name: str) -> bytes | None:
         """See `Truth`."""
-        with self.ground.server.connect() as raw:
+        with self.ground.server.connect() as raw, suppress(ReplyError):
             return raw.get(name)
+        return None
 
     def set(self, name: str, value: bytes) -> None:
         """See `Truth`."""

@@ -13,7 +13,7 @@ from kvproof.connectors.adapter import Adapter, Cancelled, Endpoint, Failed, Hit
 from kvproof.faults.spawner import command_of, descendants
 from kvproof.models import payloads
 from kvproof.runner import buffers
-from kvproof.runner.child import Session, text_of
+from kvproof.runner.child import Session
 
 CANCELLED = "cancelled"
 """How the reason begins in the outcome of a read that was cancelled."""
@@ -79,12 +79,6 @@ def read(
 
     `known` are the (chunk, version) pairs that exist, for naming what was found; begins: as in `put`.
     """
-    return _read(session, read, chunks, known, begins)
-
-
-def _read(
-    session: Session, read: str, chunks: Sequence[str], known: Sequence[tuple[str, int]], begins: str
-) -> list[dict[str, Any]]:
     connector = session.connector
     how = read_named(connector, read)
     items = poisoned_items(connector, how, chunks)
@@ -96,25 +90,6 @@ def _read(
         examined(outcome, buffer, known, seconds, begins)
         for outcome, (_, buffer) in zip(outcomes, items, strict=True)
     ]
-
-
-def reads(
-    session: Session, read: str, chunks: Sequence[str], known: Sequence[tuple[str, int]] = ()
-) -> list[dict[str, Any]]:
-    """Read as `read` does; an exception is how each chunk failed, for a caller that has more to do."""
-    begun = time.monotonic()
-    try:
-        return _read(session, read, chunks, known, "")
-    except AdapterMistake:
-        raise
-    except Exception as error:
-        seconds = round(time.monotonic() - begun, 3)
-        return [{"outcome": words(raised(error)), "holds": "?", "exact": False, "seconds": seconds} for _ in chunks]
-
-
-def raised(error: Exception) -> Failed:
-    """Return an exception of a connector as an outcome."""
-    return Failed(f"raised {type(error).__qualname__}: {text_of(error)}")
 
 
 def close(session: Session) -> dict[str, Any]:
@@ -169,7 +144,7 @@ def checked(outcomes: object, chunks: int, what: str) -> None:
     """Raise AdapterMistake, in words for the adapter's author, unless there is a list with one outcome a chunk."""
     if not isinstance(outcomes, list) or len(outcomes) != chunks:
         expected = "expected a list with one outcome a chunk"
-        raise AdapterMistake(f"{what} of {chunks} chunks returned {outcomes!r}; {expected}")
+        raise AdapterMistake(f"{what} of {chunks} chunks returned {_shown(outcomes)}; {expected}")
     for outcome in outcomes:
         words(outcome)
 
@@ -193,4 +168,12 @@ def words(outcome: object) -> str:
             return "miss"
         case Failed(reason=reason):
             return f"failed: {str(reason)[:_LONGEST]}"
-    raise AdapterMistake(f"expected an outcome (Hit(), Miss() or Failed(reason)), got {outcome!r}")
+    raise AdapterMistake(f"expected an outcome (Hit(), Miss() or Failed(reason)), got {_shown(outcome)}")
+
+
+def _shown(value: object) -> str:
+    """Return what an adapter gave, however badly it says what it is."""
+    try:
+        return repr(value)[:_LONGEST]
+    except Exception:
+        return f"a {type(value).__name__} whose __repr__ raises"

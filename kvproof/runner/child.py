@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import os
+import re
 import socket
 import sys
 import threading
@@ -26,6 +27,12 @@ _CALLED = ("kvproof.runner.calls", "kvproof.runner.inside")
 """Where most calls lie: imported once, and not by every runner anew."""
 BROKEN = 86
 """Exit code of a runner that failed for a reason of ours."""
+
+
+_NAME = re.compile(r"[\w.-]{1,64}")
+"""Names of reads: they stand in ids, in globs and in names of files."""
+_LONGEST = 3600
+"""Seconds that an adapter can declare at most."""
 
 
 class InvalidAdapter(Exception):
@@ -95,9 +102,15 @@ def _check(adapter: type[Adapter]) -> None:
     for attribute in ("name", "distribution"):
         value = getattr(adapter, attribute, None)
         require(attribute, isinstance(value, str) and bool(value), "a string")
-    reads = getattr(adapter, "reads", None)
+    reads: Any = getattr(adapter, "reads", ())
     fits = isinstance(reads, tuple) and bool(reads) and all(isinstance(read, Read) for read in reads)
     require("reads", fits, "a tuple of Read(...), such as (Read(\"get\"),)")
+    names = [read.name for read in reads]
+    fits = all(isinstance(each, str) and _NAME.fullmatch(each) for each in names)
+    require("reads", fits, "names of 1 to 64 letters, digits, '_', '-' and '.'")
+    require("reads", len({*names}) == len(names) and "put" not in names, "names that differ, and none that is \"put\"")
+    fits = all(isinstance(flag, bool) for read in reads for flag in (read.payload, read.batch, read.sync))
+    require("reads", fits, "True or False for payload, batch and sync")
     require("abandons", adapter.abandons in ("cancel", "timeout", "never"), '"cancel", "timeout" or "never"')
     require("truth", adapter.truth in ("resp", "directory", "none"), '"resp", "directory" or "none"')
     devices = adapter.devices
@@ -108,11 +121,20 @@ def _check(adapter: type[Adapter]) -> None:
     require("capabilities", fits, f"a frozenset of {', '.join(sorted(CAPABILITIES))}")
     for attribute in ("deadline", "recovery"):
         value = getattr(adapter, attribute)
-        fits = isinstance(value, (int, float)) and value > 0
-        require(attribute, fits or (attribute == "deadline" and value is None), "seconds, more than 0")
-    require("payload", isinstance(adapter.payload, PayloadRange), "a PayloadRange(...)")
+        fits = isinstance(value, (int, float)) and 0 < value <= _LONGEST
+        require(attribute, fits or (attribute == "deadline" and value is None),
+                f"seconds, more than 0 and at most {_LONGEST}")
+    require("payload", _is_range(adapter.payload), "a PayloadRange(...) of sizes in bytes, with a step of 1 or more")
+    require("masks", isinstance(adapter.masks, str), "a string")
     for method in ("put", "read", "close", *(["cancel_read"] if adapter.abandons == "cancel" else [])):
         require(method, getattr(adapter, method) is not getattr(Adapter, method), "a method of its own")
+
+
+def _is_range(payload: object) -> bool:
+    if not isinstance(payload, PayloadRange):
+        return False
+    sizes = (payload.smallest, payload.largest, payload.step)
+    return all(isinstance(size, int) for size in sizes) and 0 <= sizes[0] <= sizes[1] and sizes[2] >= 1
 
 
 def main(target: str) -> None:

@@ -11,9 +11,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
 
-from kvproof.connectors.adapter import Adapter
+from kvproof.connectors.adapter import Adapter, Failed
+from kvproof.faults.spawner import descendants
 from kvproof.runner import buffers, calls
-from kvproof.runner.child import Session
+from kvproof.runner.child import Session, text_of
 
 _SETTLE = 0.02
 
@@ -39,12 +40,26 @@ def keep(session: Session, read: str, chunks: Sequence[str], known: Sequence[tup
         try:
             outcomes = connector.read(how, items)
         except Exception as error:
-            outcomes = [calls.raised(error) for _ in items]
+            outcomes = [Failed(_raised(error))] * len(items)
     seconds = time.monotonic() - begun
     calls.checked(outcomes, len(items), f"read by {read}")
     _kept[:] = [(buffer, _bytes(buffer)) for _, buffer in items]
     return [calls.examined(outcome, buffer, known, seconds)
             for outcome, (_, buffer) in zip(outcomes, items, strict=True)]
+
+
+def _raised(error: Exception) -> str:
+    return f"raised {type(error).__name__}: {text_of(error)}"
+
+
+def _asked(session: Session, read: str, chunk: str, known: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    """Read one chunk; what the connector raises is how that ended, as it is for the host in a call of its own."""
+    try:
+        return calls.read(session, read, [chunk], known)[0]
+    except calls.AdapterMistake:
+        raise
+    except Exception as error:
+        return {"outcome": _raised(error), "holds": "?", "exact": False}
 
 
 def kept(session: Session, known: Sequence[tuple[str, int]]) -> list[str]:
@@ -67,8 +82,7 @@ def from_threads(session: Session, reads: Sequence[str], chunks: Sequence[str], 
         for turn in range(times):
             chunk = chunks[(number + turn) % len(chunks)]
             name = reads[turn % len(reads)]
-            [result] = calls.reads(session, name, [chunk], known)
-            found.append({"thread": number, "read": name, "chunk": chunk, **result})
+            found.append({"thread": number, "read": name, "chunk": chunk, **_asked(session, name, chunk, known)})
 
     with ThreadPoolExecutor(threads) as pool:
         for future in [pool.submit(work, number) for number in range(threads)]:
@@ -107,15 +121,15 @@ def _ended(future: Future[Any]) -> str:
 def cycle(session: Session, place: dict[str, Any], read: str, chunk: str, number: int) -> dict[str, int]:
     """Open, store, read and close once more, and return what this process then has.
 
-    That is its threads and descriptors, the buffers of ours that somebody still holds, and the connectors' own that
-    they have lent and not taken back.
+    That is its threads, descriptors and the processes below it, the buffers of ours that somebody still holds, and the
+    connectors' own that they have lent and not taken back.
     """
     with buffers.watched(_ours):
         calls.open(session, place)
         connector = session.connector
         try:
             _put(session, chunk, number)
-            calls.reads(session, read, [chunk], [(chunk, number)])
+            _asked(session, read, chunk, [(chunk, number)])
         finally:
             calls.close(session)
     before = _cycles[-1] if _cycles else None
@@ -138,7 +152,7 @@ def _settled(footprint: Callable[[], dict[str, int]], before: dict[str, int] | N
 def _footprint(connector: Adapter, lent: int) -> dict[str, int]:
     return {
         "threads": len(os.listdir("/proc/self/task")), "descriptors": len(os.listdir("/proc/self/fd")),
-        "buffers": _ours.held(), "lent buffers": lent + connector.lent(),
+        "buffers": _ours.held(), "lent buffers": lent + connector.lent(), "processes": len(descendants(os.getpid())),
     }
 
 
@@ -157,7 +171,7 @@ def overwrite(session: Session, read: str, chunk: str, versions: int, readers: i
 
     def look() -> None:
         while not over.is_set():
-            _timed(history, "read", lambda: calls.reads(session, read, [chunk], known)[0])
+            _timed(history, "read", lambda: _asked(session, read, chunk, known))
 
     with ThreadPoolExecutor(readers + 1) as pool:
         for future in [pool.submit(look) for _ in range(readers)] + [pool.submit(write)]:
@@ -171,7 +185,7 @@ def _put(session: Session, chunk: str, version: int) -> str:
     except calls.AdapterMistake:
         raise
     except Exception as error:
-        return calls.words(calls.raised(error))
+        return _raised(error)
 
 
 def _timed(history: list[dict[str, Any]], what: str, call: Callable[[], Any], version: int = 0) -> None:

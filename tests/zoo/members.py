@@ -6,7 +6,7 @@ from tests.zoo import absence, batches, keys, passwords, replies, threads, value
 from tests.zoo.wrong import Wrong
 
 MEMBERS: tuple[type[Wrong], ...] = (
-    values.TypedByFirstByte, values.SplitEnd, values.EmptyIsAbsent, values.ElementsOfTwoBytes,
+    values.TypedByFirstByte, values.SplitEnd, values.EmptyIsAbsent, values.ElementsOfTwoBytes, values.TakesNoOddSize,
     absence.NilIsHit, absence.ZeroIsPresent, absence.WaitsForAbsent,
     batches.HolesCloseUp, batches.HitsLead, batches.ErrorIsNoReply,
     batches.CountsHits, batches.LastHitLeads, batches.HoleCounts,
@@ -21,7 +21,7 @@ MEMBERS: tuple[type[Wrong], ...] = (
     replies.WritesAfterCancel, replies.WritesAfterTimeout,
     threads.OneForAll, threads.OneStagingBuffer, threads.StrictTurns, threads.EarlyReturnKeepsLock,
     threads.CloseTellsNobody, threads.CloseHoldsLock,
-    threads.SocketsStayOpen, threads.ThreadStays, threads.BuffersStay, threads.PoolShrinks,
+    threads.SocketsStayOpen, threads.ThreadStays, threads.ProcessStays, threads.BuffersStay, threads.PoolShrinks,
     writes.OldVersions, writes.WritesBehind,
     passwords.DegradesSilently, passwords.NoAuthIsMiss, passwords.TellsPassword, passwords.LogsPassword,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Sequence
@@ -200,3 +201,15 @@ class ThreadStays(Wrong):
         """Start it."""
         super().__init__(place)
         threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+class ProcessStays(Wrong):
+    """A2: each connector has a helper process that no close ends."""
+
+    rule = "leak-free"
+    breaks = frozenset({"leak-free"})
+
+    def __init__(self, place: Place) -> None:
+        """Start it."""
+        super().__init__(place)
+        subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

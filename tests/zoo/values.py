@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kvproof.connectors.adapter import Buffer, Failed, Hit, Miss, Outcome
 from kvproof.models.chunks import ChunkKey
 from tests.zoo.connected import Reply
 from tests.zoo.connection import Call, Connection, Malformed
-from tests.zoo.honest import CHECKSUM, Unsealed
+from tests.zoo.honest import CHECKSUM, Chunk, Unsealed
 from tests.zoo.wrong import Wrong
 
 SMALL = 16 << 10
@@ -101,3 +103,16 @@ class LongIsCut(Wrong, Unsealed):
     def opened(self, value: bytes, buffer: Buffer) -> Outcome:
         """Take as much as there is room for."""
         return super().opened(value[: len(buffer)], buffer)
+
+
+class TakesNoOddSize(Wrong):
+    """A chunk that is not a multiple of two bytes is not taken, although no such step is declared."""
+
+    rule = "round-trip"
+    breaks = frozenset({"round-trip"})
+
+    def put(self, chunks: Sequence[Chunk]) -> list[Outcome]:
+        """Refuse it."""
+        if any(len(buffer) % 2 for _, buffer in chunks):
+            raise ValueError("a chunk of an odd size")
+        return super().put(chunks)
