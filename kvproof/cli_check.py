@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from datetime import date
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +129,10 @@ def _check(options: argparse.Namespace) -> int:
         from kvproof.pages import report as pages
 
         pages.write(options.html, [results.document()])
+    written = [str(path) for path in (options.json, options.junit, options.html, options.pytest, options.witnesses)
+               if path is not None and str(path) != "-"]
+    if written and str(options.json) != "-":
+        print(f"written: {', '.join(written)}")
     return results.exit_code
 
 
@@ -176,7 +181,8 @@ def _list(found: list[Connector], asked: Asked, options: argparse.Namespace) -> 
     if not count:
         raise UsageError("nothing is selected: no cell has such a rule, fault and read")
     print(f"\n{count} cells. Left out, and why:")
-    for rule in ("*", *RULES):
+    shown = [rule for rule in RULES if not asked.rules or any(fnmatchcase(rule, glob) for glob in asked.rules)]
+    for rule in ("*", *shown):
         for faults, why in LEFT_OUT.get(rule, {}).items():
             print(f"  {rule}: {faults}: {why}")
     return 0

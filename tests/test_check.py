@@ -117,6 +117,18 @@ def test_what_is_kept_of_a_finding_tries_it_again(tmp_path: Path) -> None:
     assert f"{len(files)} passed" in ended.stdout, ended.stdout[-2000:]
 
 
+def test_an_update_of_some_cells_loses_nothing_of_the_others(tmp_path: Path) -> None:
+    known = tmp_path / "known.toml"
+    close, wide, older = entry(fault=("close@GET", "reset@GET")), entry(rule="no-stale-hit", fault=("*",)), entry(
+        fault=("close@GET",), version="==4.5.3", reason="another version")
+    known.write_text('connector = "redis-py"\n' + "".join(cells._table("cell", each) for each in (close, wide, older)))
+    rows = [row(fault="close@GET"), row(rule="no-stale-hit", fault="empty@GET"), row(verdict="pass", fault="nil@GET")]
+    assert cells.update(known, "redis-py", rows, TODAY) == 2
+    listed = sorted((each.rule, each.version, fault) for each in cells.load(known) for fault in each.fault)
+    assert listed == [("no-stale-hit", "", "*"), ("recovers", "", "close@GET"), ("recovers", "", "reset@GET"),
+                      ("recovers", "==4.5.3", "close@GET")]
+
+
 def test_a_cell_that_there_is_not_is_wrong_usage() -> None:
     with pytest.raises(UsageError, match=r"reference has no cell recovers\[close@GETS-get\]|nothing is selected"):
         check.one("reference", "recovers", "close@GETS", "get")

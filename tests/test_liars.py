@@ -56,7 +56,7 @@ EXPECTED = {
     "lost-completion": {
         "SlowGap": ("error", "so it was not lost"),
         "RaisingGap": ("error", "name 'outcom' is not defined"),
-        "Honest": ("unsupported", "no call hands an operation over"),
+        "Honest": ("unsupported", "the adapter names no call that hands"),
     },
 }
 

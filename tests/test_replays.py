@@ -345,7 +345,7 @@ class Refuses(Deaf):
     [
         ("Deaf", "nil-get", "error", "of a chunk that was just stored: miss"),
         ("Forgetful", "nil-get", "not-felt", "no nil reply reached the client"),
-        ("Deaf", "lost-completion", "unsupported", "no call hands an operation over"),
+        ("Deaf", "lost-completion", "unsupported", "the adapter names no call that hands"),
         ("Deaf", "cancel-cross-talk", "error", "of a chunk that was just stored: miss"),
         ("Moved", "lost-completion", "unsupported", "has no line that matches"),
         ("Refuses", "nil-get", "error", "no route to anywhere"),

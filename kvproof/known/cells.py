@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import date
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,6 +21,7 @@ from kvproof.known import load as load_replays
 from kvproof.results import INCONCLUSIVE, CellRow, Complaint, is_finding, write_text
 
 _LISTS = ("fault", "read")
+_GLOB = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,34 +138,54 @@ def update(path: Path, connector: str, rows: Sequence[CellRow], today: date) -> 
     """Write the known file of one connector so that it lists exactly the cells that fail in `rows`; return how many.
 
     Replays, and the reason, issue, date and expiry of entries that list a cell already, are kept; what is new gets
-    what happened as its reason, one for the cells that end alike, for somebody to write a better one. Entries of rules
-    outside `rows` stay.
+    what happened as its reason, one for the cells that end alike, for somebody to write a better one. What entries
+    list of cells that were not tried, or of other versions, stays, and so does a glob that lists one that fails.
     """
     old = [entry for entry in (load(path) if path.exists() else []) if entry.connector == connector]
     tried = {(row.rule, row.fault, row.read) for row in rows if row.verdict not in INCONCLUSIVE}
+    failing = [row for row in rows if is_finding(row.verdict)]
+    globs = [entry for entry in old if _GLOB.search("".join(entry.fault + entry.read)) and any(
+        entry.covers(row) for row in failing)]
     groups: dict[tuple[Any, ...], list[CellRow]] = {}
     reasons: dict[tuple[str, str, str], str] = {}
-    for row in rows:
-        if is_finding(row.verdict):
-            entry = next((entry for entry in old if entry.covers(row)), None)
-            explain = reasons.setdefault((row.rule, row.read, words(row)), row.explain)
-            told = (entry.reason, entry.issue, entry.since, entry.expiry, entry.version) if entry else (
-                explain, "not reported yet", today, None, f"=={row.version}")
-            rate = row.rate if row.rate is not None else entry.intermittent if entry else None
-            groups.setdefault((row.rule, row.read, *told, rate), []).append(row)
+    for row in failing:
+        if any(entry.covers(row) for entry in globs):
+            continue
+        entry = next((entry for entry in old if entry.covers(row)), None)
+        explain = reasons.setdefault((row.rule, row.read, words(row)), row.explain)
+        told = (entry.reason, entry.issue, entry.since, entry.expiry, entry.version) if entry else (
+            explain, "not reported yet", today, None, f"=={row.version}")
+        rate = row.rate if row.rate is not None else entry.intermittent if entry else None
+        groups.setdefault((row.rule, row.read, *told, rate), []).append(row)
     made = [
         KnownCell(connector, rule, tuple(sorted({row.fault for row in those})), (read,), version, reason, issue, since,
                   expiry, rate)
         for (rule, read, reason, issue, since, expiry, version, rate), those in groups.items()]
-    kept = [entry for entry in old if not any(
-        rule == entry.rule and _among(fault, entry.fault) and _among(read, entry.read)
-        for rule, fault, read in tried)]
+    kept = [*globs, *(each for entry in old if entry not in globs
+                      for each in _untouched(entry, tried, {row.version for row in rows}))]
     entries = sorted([*made, *kept], key=lambda entry: (entry.rule, entry.read, entry.reason, entry.fault))
     replays = [entry for entry in (load_replays(path) if path.exists() else []) if entry.connector == connector]
     text = f"connector = {json.dumps(connector)}\n" + "".join(
         _table("replay", entry) for entry in replays) + "".join(_table("cell", entry) for entry in entries)
     write_text(path, text)
-    return sum(len(those) for those in groups.values())
+    return len(failing)
+
+
+def _untouched(
+    entry: KnownCell, tried: Iterable[tuple[str, str, str]], versions: Iterable[str]
+) -> list[KnownCell]:
+    """Return what an entry lists beyond the cells that were tried; a glob of which one was tried is left out."""
+    if not any(_is_true_of(entry.version, version) for version in versions):
+        return [entry]
+    ended = {(fault, read) for rule, fault, read in tried if rule == entry.rule}
+    if not any(_among(fault, entry.fault) and _among(read, entry.read) for fault, read in ended):
+        return [entry]
+    left: dict[tuple[str, ...], list[str]] = {}
+    for read in entry.read:
+        faults = tuple(fault for fault in entry.fault if (fault, read) not in ended and not _GLOB.search(fault + read))
+        if faults:
+            left.setdefault(faults, []).append(read)
+    return [replace(entry, fault=faults, read=tuple(reads)) for faults, reads in left.items()]
 
 
 def _table(kind: str, entry: KnownReplay | KnownCell) -> str:

@@ -31,7 +31,8 @@ def plan(stage: Stage) -> list[Callable[[], Case]]:
     if not isinstance(answer, Returned):
         raise NotOpened(f"asking for its gaps: {briefly(answer)}")
     if not answer.value:
-        raise Unsupported("no call hands an operation over and then waits for its completion")
+        raise Unsupported("the adapter names no call that hands an operation over and then waits for its completion "
+                          "(gaps())")
     cases: list[Callable[[], Case]] = []
     for index, gap in enumerate(answer.value):
         if "gone" in gap:
