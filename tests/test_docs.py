@@ -20,7 +20,7 @@ SHOWN = re.compile(r"^```console\n((?:[^`].*\n)*)```\n\n((?:    .*\n)+)", re.MUL
 SECONDS = re.compile(r" \d+\.\d s$", re.MULTILINE)
 """How long something took, which is never the same."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-ELSEWHERE = {"kvproof run": "test_replays.py runs it and asserts every verdict"}
+ELSEWHERE = {"kvproof run --only proofs --only replays": "test_replays.py runs it and asserts every verdict"}
 """Commands that another test runs, and which."""
 
 
