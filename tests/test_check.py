@@ -6,6 +6,8 @@ import json
 import shlex
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from kvproof.causes import causes
 from kvproof.connectors.adapter import PayloadRange, Read
 from kvproof.errors import UsageError
 from kvproof.known import cells
-from kvproof.results import CellRow, Results, Where
+from kvproof.results import CellRow, Results, Where, is_finding
 from kvproof.rules import RULES
 from kvproof.rules.left_out import LEFT_OUT
 from kvproof.rules.menu import GROUPS, MENU
@@ -300,3 +302,21 @@ def test_what_could_not_tell_keeps_its_known_entry(tmp_path: Path) -> None:
     cells.update(file, "redis-py", [row()], TODAY)
     cells.update(file, "redis-py", [row("error")], TODAY)
     assert [each.fault for each in cells.load(file)] == [("close@GET",)]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["lmcache-resp", "lmcache-redis", "lmcache-valkey", "lmcache-l2-resp", "lmcache-fs"])
+def test_the_least_cell_of_each_cause_fails_ten_times_of_ten_or_has_its_rate(name: str) -> None:
+    connector = connectors.find(name)
+    found = causes(check.run([connector], check.Asked(again=0)))
+    asked = check.Asked(again=9)
+    with check.grounds(None, "cpu") as make, ThreadPoolExecutor(check.BEGUN) as pool:
+        ground = make(connector, threading.Event())
+        planned = {cell.id: cell for cell in check.plan(ground, pool, asked)}
+        rows = list(pool.map(lambda cause: check.attempt(ground, planned[cause.rows[0].id], asked), found))
+    always = [row for row in rows if is_finding(row.verdict) and row.rate is None]
+    others = [f"{row.id}: {row.verdict}, {row.rate}" for row in rows if row not in always]
+    print(f"{name}: {len(found)} causes, {len(always)} of them ten times of ten; others: {others}")
+    assert found, f"{name} has no cause at all"
+    assert len(always) >= 0.9 * len(found), others
+    assert not [row for row in rows if not is_finding(row.verdict)], others
