@@ -9,6 +9,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,13 @@ from kvproof import check, connectors, witnesses
 from kvproof.causes import causes
 from kvproof.connectors.adapter import PayloadRange, Read
 from kvproof.errors import UsageError
+from kvproof.faults.wire import WireEvent
 from kvproof.known import cells
 from kvproof.results import CellRow, Results, Where, is_finding
 from kvproof.rules import RULES
 from kvproof.rules.left_out import LEFT_OUT
 from kvproof.rules.menu import GROUPS, MENU
+from kvproof.rules.plan import VICTIMS, Recording
 from kvproof.runner import child
 from tests.zoo.honest import Honest
 
@@ -62,6 +65,18 @@ def test_the_plan_is_the_same_twice() -> None:
     first, second = ([cell.id for _, cell in check.listed([connectors.find("redis-py")], asked)] for _ in range(2))
     assert first == second
     assert len(first) > 100
+
+
+def test_the_places_of_a_read_do_not_depend_on_the_order_in_which_it_asked() -> None:
+    def recorded(*chunks: str) -> Recording:
+        events = [event for number, chunk in enumerate(chunks) for event in (
+            WireEvent(number, "request", "GET", f"model@{chunk}@bfloat16", size=40, sequence=2 * number),
+            WireEvent(number, "reply", "GET", f"model@{chunk}@bfloat16", size=9, head=b"$3", sequence=2 * number + 1))]
+        return Recording(tuple(events), 0)
+
+    first, *others = (recorded(*chunks).spots(4096) for chunks in permutations(VICTIMS))
+    assert [spot.name for spot in first] == ["GET", "GET#3"]
+    assert all(spots == first for spots in others)
 
 
 def test_a_finding_is_told_and_is_exit_code_one(tmp_path: Path) -> None:

@@ -47,11 +47,12 @@ class Recording:
     begin: int
 
     def spots(self, chunk_bytes: int) -> list[Spot]:
-        """Return the requests of the call that name one of its chunks: the first and the last of each command.
+        """Return the requests of the call that name one of its chunks: of each command, the first and the last chunk's.
 
-        The key of a request stands for its chunk. Where an object has several keys, each has spots of its own.
+        The key of a request stands for its chunk. Where an object has several keys, each has spots of its own. In
+        which order a client sent them makes no difference: with several at once it is another one each time.
         """
-        found: dict[tuple[str, str], list[Spot]] = {}
+        found: dict[tuple[str, str], list[tuple[int, int, Spot]]] = {}
         seen: dict[tuple[str, str], int] = {}
         replies = self._replies()
         roles = _roles({event.key for event in self.events if event.direction == "request"})
@@ -70,8 +71,12 @@ class Recording:
             kind = kind_of(reply)
             payload = kind == "bulk" and reply.size >= chunk_bytes
             spot = Spot(name, event.command, glob, match, reply.size, kind, payload, chunk_bytes, index == 1)
-            found.setdefault((event.command, role), []).append(spot)
-        return [spot for spots in found.values() for spot in ([spots[0], spots[-1]] if len(spots) > 1 else spots)]
+            found.setdefault((event.command, role), []).append((index, match, spot))
+        chosen: list[Spot] = []
+        for _, spots in sorted(found.items()):
+            *others, (_, _, last) = sorted(spots, key=lambda each: each[:2])
+            chosen += [*(spot for _, _, spot in others[:1]), last]
+        return chosen
 
     @property
     def keyed(self) -> bool:
