@@ -244,7 +244,7 @@ def every() -> list[ServerFault]:
 def test_the_users_own_server_is_never_disturbed(disturbed: Server, fault: ServerFault) -> None:
     fill(disturbed, "k")
     with servers.own(f"redis://{disturbed.host}:{disturbed.port}") as own:
-        with pytest.raises(Unsupported, match=rf"{fault.kind} is unsupported on valkey 9\S+: it is your own"):
+        with pytest.raises(Unsupported, match=rf"{fault.kind} is unsupported on valkey 9\S+ at \S+: it is your own"):
             fault.strike(own)
     assert present(disturbed, "k")
 

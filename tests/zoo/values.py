@@ -106,7 +106,7 @@ class LongIsCut(Wrong, Unsealed):
 
 
 class TakesNoOddSize(Wrong):
-    """A chunk that is not a multiple of two bytes is not taken, although no such step is declared."""
+    """D7: what a chunk is made of is guessed; here one that is not a multiple of two bytes is not taken."""
 
     rule = "round-trip"
     breaks = frozenset({"round-trip"})
