@@ -244,6 +244,8 @@ def _place(steps: Sequence[Step], holder: CodeType) -> Line | None:
 
 
 def _function(code: CodeType) -> Callable[..., object] | None:
+    # In a runner the functions that were imported before the fork are frozen, and not among the referrers.
+    gc.unfreeze()
     for found in gc.get_referrers(code):
         if isinstance(found, FunctionType) and found.__code__ is code:
             return found
