@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 # Where kvproof is installed from a checkout, a run of its contract in another project loads this file too late for the
 # option to exist.
 def pytest_configure(config: pytest.Config) -> None:
+    # Who is started in the background of a script has SIGINT ignored, and so would have all that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.load_profile("nightly" if config.getoption("--kvproof-nightly", False) else "premerge")
 
 

@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -24,9 +26,15 @@ SCHEDULE = [
 ]
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([*PROXY, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True)
+@contextmanager
+def start(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Start the command; one that goes on when a test has failed is ended, or the test would wait for it."""
+    with subprocess.Popen([*PROXY, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def said(pipe: IO[str] | None) -> str:
