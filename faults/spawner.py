@@ -78,14 +78,16 @@ def descendants(pid: int) -> list[int]:
 
 
 def command_of(pid: int) -> str:
-    """Return the command line of a process in short, for a person."""
+    """Return the command line of a process in short, for a person; within its exec, when it has none, its name."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read().split(b"\0")
+            words = file.read().replace(b"\0", b" ").strip()
+        with open(f"/proc/{pid}/comm", "rb") as file:
+            name = file.read().strip()
     except OSError:
         return f"process {pid}"
-    text = b" ".join(words).decode(errors="replace").strip()
-    return f"process {pid} ({text[:80]})" if text else f"process {pid}"
+    text = words or name
+    return f"process {pid} ({text[:80].decode(errors='replace')})"
 
 
 def kill(pid: int) -> None:
