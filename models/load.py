@@ -1,8 +1,9 @@
 """The loading protocol of one step: W ranks agree on a prefix by an exchange, then broadcast its chunks (facts: 1).
 
 A rank gets its own chunks, finds its first failure, enters the exchange with it, takes the least failure of all for the
-agreed prefix, and then enters one broadcast a chunk, in order. A rank leaves a collective when all ranks have entered
-it. Ranks may die, and a rank that waits may give up.
+agreed prefix, and then enters one broadcast a chunk, in order. A rank leaves the exchange when all ranks have entered
+it, and a broadcast when the owner of the chunk has: the owner itself waits for nobody, as with gloo and NCCL. Ranks may
+die, and a rank that waits may give up.
 """
 
 from __future__ import annotations
@@ -139,8 +140,10 @@ class World:
             else:
                 yield Event("enter_exchange", r)
         elif rank.inside:
-            if all(peer.entered >= rank.entered for peer in self.ranks):
-                yield Event("leave_broadcast" if rank.left else "leave_exchange", r)
+            if rank.left and self.ranks[self.owners[rank.left - 1]].entered >= rank.entered:
+                yield Event("leave_broadcast", r)
+            elif not rank.left and all(peer.entered for peer in self.ranks):
+                yield Event("leave_exchange", r)
         elif not rank.done:
             yield Event("enter_broadcast", r)
         elif self.failing and not rank.called:

@@ -16,10 +16,11 @@ class Load(System):
     """The loading protocol of one step, with no rank dead and the collectives' timeout switched off.
 
     Collective 0 is the exchange; collective c + 1 broadcasts chunk c from its owner. A rank has `entered` some number
-    of collectives and `left` as many or one fewer; it leaves one when every rank has entered it. `loaded(r, c)` says
-    that rank r holds the bytes of its own chunk c: a get may bring them at any time, early, late or never. `held(r, c)`
-    says that a broadcast has brought them. `failure(r)` is how far rank r has come in its own chunks: its first
-    failure, once it has entered the exchange.
+    of collectives and `left` as many or one fewer. It leaves the exchange when every rank has entered it, and a
+    broadcast when the owner of the chunk has: real broadcasts let the owner go once its bytes are on their way, and
+    keep nobody waiting for those that only receive. `loaded(r, c)` says that rank r holds the bytes of its own chunk c:
+    a get may bring them at any time, early, late or never. `held(r, c)` says that a broadcast has brought them.
+    `failure(r)` is how far rank r has come in its own chunks: its first failure, once it has entered the exchange.
     """
 
     length = Rigid(Rank, Int)
@@ -115,10 +116,10 @@ class Load(System):
 
     @action(r=Rank)
     def leave_broadcast(self, s: View, r: Any) -> Step:
-        """Everybody has entered the broadcast that r waits in; r now holds what the owner of the chunk had."""
+        """The owner of the chunk has entered the broadcast that r waits in; r now holds what the owner had."""
         c = s.left(r) - 1
-        all_there = forall(Rank, lambda p: s.entered(p) > s.left(r))
-        ready = z3.And(s.left(r) >= 1, s.entered(r) == s.left(r) + 1, all_there)
+        given = s.entered(s.owner(c)) > s.left(r)
+        ready = z3.And(s.left(r) >= 1, s.entered(r) == s.left(r) + 1, given)
         held = put(s.held, (r, c), s.loaded(s.owner(c), c))
         return Step(ready, left=put(s.left, r, s.left(r) + 1), held=held)
 
@@ -139,7 +140,9 @@ class Load(System):
         return {
             "bounds": forall(Rank, lambda r: z3.And(
                 s.left(r) >= 0, s.left(r) <= s.entered(r), s.entered(r) <= s.left(r) + 1)),
-            "together": forall(Rank, Rank, lambda r, q: s.left(r) <= s.entered(q)),
+            "together": forall(Rank, Rank, lambda r, q: z3.Implies(s.left(r) >= 1, s.entered(q) >= 1)),
+            "given": forall(Rank, Int, lambda r, c: z3.Implies(
+                within(0, c, s.left(r) - 1), s.entered(s.owner(c)) > c + 1)),
             "unknown": forall(Rank, lambda r: z3.Implies(s.left(r) == 0, s.agreed(r) == 0)),
             "failure": forall(Rank, lambda r: within(0, s.failure(r), s.length(r) + 1)),
             "own": forall(Rank, Int, lambda r, c: z3.Implies(
@@ -164,7 +167,7 @@ class Load(System):
             "agree": forall(Rank, Rank, lambda r, q: z3.Implies(
                 z3.And(s.left(r) >= 1, s.left(q) >= 1), s.agreed(r) == s.agreed(q))),
             "same-sequence": forall(Rank, Rank, lambda r, q: z3.Implies(
-                s.left(r) >= 1, z3.And(s.entered(q) <= self.collectives(s, r), s.left(r) <= s.entered(q)))),
+                s.left(r) >= 1, z3.And(s.entered(q) <= self.collectives(s, r), s.entered(q) >= 1))),
             "no-skip": forall(Rank, Rank, lambda r, q: z3.Implies(
                 z3.And(self.done(s, r), s.entered(q) == s.left(q) + 1), s.entered(r) > s.left(q))),
             "whole": forall(Rank, Int, lambda r, c: z3.Implies(
@@ -365,7 +368,7 @@ OBLIGATIONS: tuple[Obligation, ...] = (
                "the groups have agreed on different prefixes"),
     ),
     _always(
-        "same-sequence", "every two ranks enter the same sequence of collectives, and none is more than one ahead",
+        "same-sequence", "all ranks enter the same collectives in order, and no broadcast before all exchange",
         Mutant("own-failure", "each rank uses its own first failure", OwnFailure,
                "one rank has entered a broadcast that is not in the other's sequence"),
         Mutant("subgroup", "the exchange synchronises over a subgroup", Subgroup,

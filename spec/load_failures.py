@@ -176,9 +176,10 @@ class LeavesDeadOwner(FailingLoad):
 
     @action(r=Rank)
     def leave_broadcast(self, s: View, r: Any) -> Step:
-        """Wait for the live ranks only."""
+        """Wait for an owner only if it lives."""
         step = Load.leave_broadcast(self, s, r)
-        there = forall(Rank, lambda p: z3.Or(s.dead(p), s.entered(p) > s.left(r)))
+        owner = s.owner(s.left(r) - 1)
+        there = z3.Or(s.dead(owner), s.entered(owner) > s.left(r))
         inside = z3.And(s.left(r) >= 1, s.entered(r) == s.left(r) + 1)
         return self.by(s, r, Step(z3.And(inside, there), **step.changes))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
@@ -182,9 +182,9 @@ class LoadSteps(Protocol):
     def _recorded(self, *names: str) -> bool:
         return not set(names) & set(self.follower.hidden)
 
-    def _behind(self, state: Point, count: int, what: str) -> str:
-        """Return who has not entered the collective of that number, if entering is recorded."""
-        absent = [rank for rank in range(self.follower.ranks) if state["entered"][rank,] < count]
+    def _behind(self, state: Point, ranks: Iterable[int], count: int, what: str) -> str:
+        """Return which of the ranks have not entered the collective of that number, if entering is recorded."""
+        absent = [rank for rank in ranks if state["entered"][rank,] < count]
         if not absent or not self._recorded("enter_exchange" if count == 1 else "enter_broadcast"):
             return ""
         return f"{listed(absent, 'rank')} {'have' if len(absent) > 1 else 'has'} not entered {what}"
@@ -226,7 +226,7 @@ class LoadSteps(Protocol):
             return f"rank {rank} has left the exchange before"
         if not state["entered"][rank,] and self._recorded("enter_exchange"):
             return f"rank {rank} has not entered the exchange"
-        absent = self._behind(state, 1, "the exchange")
+        absent = self._behind(state, range(self.follower.ranks), 1, "the exchange")
         if absent or "agreed" not in values:
             return absent
         if not self.follower.rigid["uniform"]:
@@ -262,7 +262,10 @@ class LoadSteps(Protocol):
             return f"rank {rank} is in no broadcast"
         if left == 0:
             return f"rank {rank} has not left the exchange" if self._recorded("leave_exchange") else ""
-        absent = self._behind(state, left + 1, f"broadcast {left}")
+        owner = self.follower.rigid["owner"][left - 1,]
+        absent = self._behind(state, [owner], left + 1, f"broadcast {left}")
+        if absent:
+            absent += ", and it owns the chunk"
         if absent or values.get("chunk", left - 1) == left - 1:
             return absent
         return f"the broadcast that rank {rank} is in is that of chunk {left - 1}"

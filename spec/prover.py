@@ -144,7 +144,7 @@ def _prove(obligation: Obligation, effort: Effort, result: Result) -> None:
         return
     if failed:
         result.verdict = "unknown"
-        if not any(answer == "sat" for _, answer, _ in result.queries):
+        if not (obligation.limit or any(answer == "sat" for _, answer, _ in result.queries)):
             result.explain = f"the solver gave up on: {', '.join(query.name for query in failed)}"
             return
         try:
@@ -235,7 +235,8 @@ def _answer(obligation: Obligation, query: Query, effort: Effort) -> tuple[str, 
     key = (obligation.theory, query.name, effort)
     if query.shared and key in _answers:
         return _answers[key]
-    search = solver(effort.rlimit, effort.seed)
+    # That the claim of a limit does not follow is shown by a run of it, and not by what is answered here.
+    search = solver(_CONSISTENCY if obligation.limit and not query.shared else effort.rlimit, effort.seed)
     search.set("timeout", effort.net)
     search.add(*query.formulas)
     begun = time.monotonic()

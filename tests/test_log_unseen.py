@@ -75,7 +75,8 @@ OBLIGATIONS = (Always(id="own.safe", claim="c", scope="s", theory={0}, fragment=
 def test_a_system_in_which_a_death_lets_others_go_on_has_no_more_deaths_than_that(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "own.py"
     path.write_text(FILE.format(kind))
-    lines = THREE + agreed(0, 1) + everybody([0, 1], "enter_broadcast")
+    begun = [line(rank, "begin", world_size=3, length=1, owners=[2]) for rank in range(3)]
+    lines = begun + everybody([0, 1, 2], "enter_exchange") + agreed(0, 1) + everybody([0, 1], "enter_broadcast")
     through = [*lines, line(0, "leave_broadcast"), line(1, "expire")]
     found = judged(tmp_path / "log", numbered(through), str(path), complete=True)
     assert found.verdict == ("accepted" if kind == "LeavesDeadOwner" else "rejected")

@@ -74,7 +74,7 @@ CAME = line(1, "arrive", chunk=1)
     ([*STEP, line(1, "enter_exchange")],
      "rank 1 has entered the exchange of this step before; give each load step its number"),
     ([*STEP[:-1], line(1, "enter_broadcast")], "rank 1 has not left broadcast 2"),
-    ([*STEP[:-3], line(0, "leave_broadcast")], "rank 1 has not entered broadcast 2"),
+    ([*STEP[:-3], line(0, "leave_broadcast")], "rank 1 has not entered broadcast 2, and it owns the chunk"),
     ([*STEP[:-4], line(0, "leave_broadcast")], "rank 0 is in no broadcast"),
     ([*STEP[:-4], line(0, "enter_broadcast", chunk=0)], "the broadcast that comes next for rank 0 is that of chunk 1"),
     ([*STEP[:-2], line(0, "leave_broadcast", chunk=0)], "the broadcast that rank 0 is in is that of chunk 1"),

@@ -31,11 +31,11 @@ from tests.refining import machine, one_step
 LIMITS = frozenset({"all-or-none"})
 STATES = {
     (1, 0): 3, (1, 1): 11, (1, 2): 29, (1, 3): 67, (1, 4): 145,
-    (2, 0): 7, (2, 1): 35, (2, 2): 115, (2, 3): 311, (2, 4): 759,
-    (3, 0): 15, (3, 1): 101, (3, 2): 391, (3, 3): 1247, (3, 4): 3461,
+    (2, 0): 7, (2, 1): 37, (2, 2): 125, (2, 3): 345, (2, 4): 853,
+    (3, 0): 15, (3, 1): 117, (3, 2): 489, (3, 3): 1605, (3, 4): 4599,
 }
 """How many states a world of W ranks and n chunks has, gets coming at any time or never."""
-FAILING = {(1, 0): 14, (1, 1): 48, (2, 0): 140, (2, 1): 540, (2, 2): 1712}
+FAILING = {(1, 0): 14, (1, 1): 48, (2, 0): 140, (2, 1): 576, (2, 2): 1856}
 """The same where ranks die, waits expire and a later step follows."""
 
 
@@ -118,7 +118,7 @@ def test_random_schedules_reach_every_state_that_the_explorer_finds() -> None:
 
 
 class LeavesAlone(Load):
-    """One conjunct of a guard is gone: a broadcast is left before all are in it."""
+    """One conjunct of a guard is gone: a broadcast is left before its owner is in it."""
 
     def leave_broadcast(self, s: View, r: Any) -> Step:
         step = super().leave_broadcast(s, r)
@@ -161,11 +161,11 @@ def test_flipping_one_conjunct_of_the_spec_is_seen(flipped: type[Load]) -> None:
 
 def test_ranks_that_own_nothing_are_alike() -> None:
     plain, folded = explore(world(4, 1)), explore(world(4, 1), alike=alike)
-    assert (len(plain.came), len(folded.came)) == (287, 110)
+    assert (len(plain.came), len(folded.came)) == (373, 133)
     assert {alike(state) for state in plain.came} == set(folded.came)
     assert len(explore(world(3, 3), alike=alike).came) == STATES[3, 3], "every rank owns something here"
     same = World.begin(tuple(Plan(1) for _ in range(4)), round_robin(1, 4))
-    assert len(explore(same, alike=alike).came) == 110, "plans that are equal are the same plan"
+    assert len(explore(same, alike=alike).came) == 133, "plans that are equal are the same plan"
 
 
 def test_a_way_is_a_shortest_way_and_can_be_walked() -> None:

@@ -249,7 +249,7 @@ def test_the_page_of_a_mutants_trace_marks_the_claim_that_fails_and_no_other() -
     trace = recorded.early_return()
     table = read(page(trace, judge(trace)))
     assert table.rows[0] == ["formula", "0", "1", "2"]
-    assert len(table.rows) == 1 + 18
+    assert len(table.rows) == 1 + 19
     marked = [row for row in table.rows[1:] if set(row[1:]) != {"true"}]
     assert marked == [["the claim no-skip", "true", "true", "false"]]
     [said] = table.false

@@ -2,9 +2,10 @@
 (* W ranks load the chunks of one prompt. Rank r owns every chunk c with c mod W = r. It gets its own chunks, and goes  *)
 (* through the list up to the first chunk of its own whose bytes it does not have. Then it enters an exchange, in which *)
 (* every rank learns the least of these places: the agreed prefix. After that all ranks enter one broadcast for each    *)
-(* chunk of the prefix, in order; the owner gives its bytes to all. Who is in a collective leaves it when everybody has *)
-(* entered it. Bytes may come at any time, also too late, or never. Written from these words, not from the other two    *)
-(* descriptions of the protocol, and compared with them by the number of states.                                        *)
+(* chunk of the prefix, in order; the owner gives its bytes to all. Who is in the exchange leaves it when everybody has *)
+(* entered it, who is in a broadcast when the owner of the chunk has. Bytes may come at any time, also too late, or     *)
+(* never. Written from these words, not from the other two descriptions of the protocol, and compared with them by the  *)
+(* number of states.                                                                                                    *)
 EXTENDS Naturals, FiniteSets
 
 CONSTANTS W, N
@@ -69,7 +70,7 @@ EnterBroadcast(r) ==
 LeaveBroadcast(r) ==
     LET c == round[r] - 1 IN
     /\ pc[r] = "broadcast"
-    /\ \A q \in Ranks : HasEntered(q, round[r])
+    /\ HasEntered(Owner(c), round[r])
     /\ pc'    = [pc EXCEPT ![r] = "between"]
     /\ round' = [round EXCEPT ![r] = @ + 1]
     /\ got'   = [got EXCEPT ![r] = @ \cup (IF c \in have[Owner(c)] THEN {c} ELSE {})]

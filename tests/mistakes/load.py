@@ -206,8 +206,8 @@ class LeavesDeadOwner(World):
         yield from World.events(self)
         for r, rank in enumerate(self.ranks):
             if rank.present and rank.left >= 1 and rank.entered > rank.left:
-                there = [peer.dead or peer.entered >= rank.entered for peer in self.ranks]
-                if all(there) and not all(peer.entered >= rank.entered for peer in self.ranks):
+                owner = self.ranks[self.owners[rank.left - 1]]
+                if owner.dead and owner.entered < rank.entered:
                     yield Event("leave_broadcast", r)
 
 
