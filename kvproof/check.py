@@ -308,12 +308,20 @@ def _connector(
 
 
 def one(
-    connector: str, rule: str, fault: str, read: str, *, server: str | None = None, device: str = "cpu"
+    connector: str, rule: str, fault: str, read: str, *, server: str | None = None, device: str = "cpu",
+    ranks: int | None = None,
 ) -> CellRow:
-    """Try one cell of one connector, named as in `kvproof check -c`; raises UsageError when there is no such cell."""
+    """Try one cell of one connector, named as in `kvproof check -c`; raises UsageError when there is no such cell.
+
+    ranks: how many there are, for a connector of ranks.
+    """
+    from kvproof.ranks import check as worlds
+
     asked = Asked((glob.escape(rule),), (glob.escape(fault),), (glob.escape(read),))
     found = connectors.find(connectors.for_device(connector, device))
-    rows = [row for row in run([found], asked, server=server, device=device) if row.fault in (fault, "*")]
+    tried = worlds.run([found], ranks, asked, device=device) if ranks else run(
+        [found], asked, server=server, device=device)
+    rows = [row for row in tried if row.fault in (fault, "*")]
     if not rows:
         raise UsageError(f"{connector} has no cell {rule}[{fault}-{read}]; `kvproof check -c {connector} --list` "
                          "shows those it has")

@@ -312,7 +312,7 @@ def _replayed(
     # A connector with a bug switched on is a test of the replays themselves.
     sound = [each for each in found if "+" not in each.name] if "contract" in parts else []
     if sound and not stopped.is_set():
-        listed = cli_check.contract(results, sound, Asked(), options, stopped)
+        listed = cli_check.tried(results, sound, Asked(), options, stopped)
         results.complaints += cells.judge(results.cells, listed, date.today())
     results.interrupted = stopped.is_set()
     results.seconds = time.monotonic() - begun

@@ -44,6 +44,7 @@ def add(commands: Any) -> None:
     check.add_argument("--list", action="store_true", help="only list the cells, and what is left out and why")
     check.add_argument("--server", metavar="SERVER", help="valkey (default), fakeredis or redis://HOST:PORT")
     check.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where buffers live")
+    check.add_argument("--ranks", type=_ranks, metavar="W", help="how many ranks a connector of ranks has")
     check.add_argument("--deadline", type=_seconds, default=5.0, metavar="S",
                        help="seconds that an adapter may declare for a call (default: 5)")
     check.add_argument("--again", type=_times, default=2, metavar="N",
@@ -78,6 +79,14 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _ranks(text: str) -> int:
+    from kvproof.ranks.check import MOST
+
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= MOST:
+        raise argparse.ArgumentTypeError(f"expected a number of ranks from 1 to {MOST}, got {text!r}")
+    return int(text)
+
+
 def _times(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) > 100:
         raise argparse.ArgumentTypeError(f"expected a number from 0 to 100, got {text!r}")
@@ -85,14 +94,18 @@ def _times(text: str) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from kvproof import check, connectors, junit, report_cells, witnesses
+    from kvproof import check, connectors, contract, junit, report_cells, witnesses
     from kvproof.causes import causes
     from kvproof.known import cells
     from kvproof.results import Results, check_writable, make_directory, write_text
-    from kvproof.rules import RULES
 
-    for pattern in check.unknown(options.rule):
-        raise UsageError(f"no rule is called {pattern!r}; expected one of {', '.join(RULES)}, or a glob over them")
+    claims = contract.claims()
+    for pattern in options.rule:
+        if not any(fnmatchcase(rule, pattern) for rule in claims):
+            raise UsageError(f"no rule is called {pattern!r}; expected one of {', '.join(claims)}, or a glob over them")
+    if options.ranks and options.server not in (None, "valkey"):
+        raise UsageError(f"--ranks {options.ranks} with --server {options.server}: each rank has a valkey-server of "
+                         "its own, which kvproof starts; leave --server out")
     found = [connectors.find(connectors.for_device(name, options.device)) for name in options.connector]
     asked = check.Asked(tuple(options.rule), tuple(options.fault), tuple(options.read), options.deadline, options.again)
     if options.list:
@@ -105,13 +118,13 @@ def _check(options: argparse.Namespace) -> int:
     if options.update_known and len(found) != 1:
         raise UsageError("--update-known writes the file of one connector; name one with -c")
     results, begun, stopped = Results(), time.monotonic(), threading.Event()
-    entries = contract(results, found, asked, options, stopped)
+    entries = tried(results, found, asked, options, stopped)
     results.interrupted = stopped.is_set()
     results.seconds = time.monotonic() - begun
     if options.update_known:
         name = found[0].name.partition("==")[0]
         count = cells.update(options.update_known, name, results.cells, date.today())
-        entries = cells.load(options.update_known, RULES)
+        entries = cells.load(options.update_known, claims)
         print(f"{options.update_known}: {count} cells fail now, and are listed")
     results.complaints = cells.judge(results.cells, entries, date.today())
     found_causes = causes(results.cells)
@@ -136,19 +149,25 @@ def _check(options: argparse.Namespace) -> int:
     return results.exit_code
 
 
-def contract(
+def tried(
     results: Results, found: Sequence[Connector], asked: Asked, options: argparse.Namespace, stopped: threading.Event
 ) -> list[KnownCell]:
     """Try the contract, put its rows into the results, and return what is known to fail."""
-    from kvproof import check, known, report
+    from kvproof import check, contract, known, report
     from kvproof.known import cells
-    from kvproof.rules import RULES
+    from kvproof.ranks import check as ranks
 
-    entries = cells.load(options.known or known.SHIPPED, RULES)
+    entries = cells.load(options.known or known.SHIPPED, contract.claims())
     progress = report.CellProgress()
-    results.cells = check.run(
-        found, asked, server=options.server, device=options.device, progress=progress, planned=progress.planned,
-        stopped=stopped, known=entries)
+    world_size = getattr(options, "ranks", None)
+    if world_size:
+        results.cells += ranks.run(
+            found, world_size, asked, device=options.device, progress=progress, planned=progress.planned,
+            stopped=stopped, known=entries)
+    else:
+        results.cells += check.run(
+            found, asked, server=options.server, device=options.device, progress=progress, planned=progress.planned,
+            stopped=stopped, known=entries)
     return entries
 
 
@@ -171,9 +190,14 @@ def _document(path: Path) -> Any:
 
 def _list(found: list[Connector], asked: Asked, options: argparse.Namespace) -> int:
     from kvproof import check
+    from kvproof.ranks import check as ranks
     from kvproof.rules import RULES
     from kvproof.rules.left_out import LEFT_OUT
 
+    if options.ranks:
+        for line in ranks.listed(found, options.ranks, asked, options.device):
+            print(line)
+        return 0
     count = 0
     for name, cell in check.listed(found, asked, server=options.server, device=options.device):
         print(f"{name} {cell.id}" if len(found) > 1 else cell.id)

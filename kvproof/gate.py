@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from kvproof import check, connectors, known, rules
+from kvproof import check, connectors, contract, known, rules
 from kvproof.check import Asked, Planned
 from kvproof.connectors import Connector
 from kvproof.errors import KvproofError
@@ -114,7 +114,7 @@ class Gate:
             known_rules = ", ".join(rules.RULES)
             raise pytest.UsageError(f"--kvproof-rule {pattern}: no rule is called so; there are {known_rules}")
         try:
-            entries = cells.load(Path(option.kvproof_known or known.SHIPPED), rules.RULES)
+            entries = cells.load(Path(option.kvproof_known or known.SHIPPED), contract.claims())
             names = [connectors.for_device(name, self.device) for name in dict.fromkeys(option.kvproof_connector)]
             self.contracts = [Contract(connectors.find(name), asked, entries, self.pool) for name in names]
         except KvproofError as error:

@@ -39,10 +39,11 @@ class Recorder:
     write the same numbers.
     """
 
-    def __init__(self, path: str | Path, rank: int = 0) -> None:
+    def __init__(self, path: str | Path, rank: int = 0, *, first: int = 0) -> None:
         """Append to the file at `path` what `rank` does; the file is made when it is not there.
 
-        Raises OSError, and ValueError for a rank that is no natural number.
+        first: the number of its first event, where another process has recorded those before, and has ended. Raises
+        OSError, and ValueError for a rank or a number that is no natural number.
         """
         self.rank = _natural("rank", rank)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -50,7 +51,7 @@ class Recorder:
         self._forks = _forks
         # Not a plain lock: a signal handler may record what it does while this very thread is recording.
         self._lock = threading.RLock()
-        self._next = itertools.count()
+        self._next = itertools.count(_natural("first", first))
         self._rest = b""
 
     def __call__(self, event: str, /, step: int = 0, **values: Any) -> None:

@@ -100,6 +100,7 @@ class CellRow:
     verdict: pass, fail, hang, crash, leak, not-felt, unsupported or error. fault: "none" without one. witness: the
     path of the evidence, if there is a file. masked: the connector's known bug that was kept from striking meanwhile.
     rate: where tries ended differently, the share of those that ended so. evidence: schedule, steps, wire, stack.
+    world: it was tried on a world of `where.ranks` ranks.
     """
 
     connector: str
@@ -116,6 +117,7 @@ class CellRow:
     masked: str = ""
     rate: float | None = None
     evidence: dict[str, Any] = field(default_factory=dict)
+    world: bool = False
 
     @property
     def id(self) -> str:

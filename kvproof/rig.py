@@ -19,7 +19,7 @@ from kvproof.faults.raw_resp import RawResp
 from kvproof.faults.schedule import Schedule
 from kvproof.faults.servers import Server
 from kvproof.runner import Answer, Died, Grew, Hung, Raised, Returned, Runner
-from kvproof.runner.calls import AdapterMistake
+from kvproof.runner.calls import AdapterMistake, HasRanks
 from kvproof.runner.forks import Forks
 from kvproof.runner.host import Turns
 
@@ -266,6 +266,8 @@ def described(connector: Connector, forks: Forks, device: str = "cpu") -> Descri
     """
     with forks.runner(connector) as runner:
         answer = runner.call("kvproof.runner.calls:describe", _DESCRIBE)
+    if isinstance(answer, Raised) and answer.error == HasRanks.__name__:
+        raise UsageError(f"{connector.name}: {answer.text}")
     if not isinstance(answer, Returned):
         raise NotOpened(f"describing {connector.name}: {briefly(answer)}")
     found = Described.of(answer.value)

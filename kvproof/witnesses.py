@@ -32,7 +32,7 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("connector", "rule", "fault", "read", "where"), CELLS)
-def test_the_contract_holds(connector: str, rule: str, fault: str, read: str, where: dict[str, str]) -> None:
+def test_the_contract_holds(connector: str, rule: str, fault: str, read: str, where: dict[str, str | int]) -> None:
     row = check.one(connector, rule, fault, read, **where)
     if row.verdict != "pass":
         pytest.fail(f"{{row.verdict}}: {{row.explain}}", pytrace=False)
@@ -43,7 +43,7 @@ def again(row: CellRow) -> str:
     """Return the command that tries a cell again."""
     words = ["kvproof", "check", "-c", shlex.quote(row.connector), "--rule", shlex.quote(_literal(row.rule)),
              "--fault", _in_quotes(row.fault), "--read", _in_quotes(row.read)]
-    return " ".join([*words, *(f"--{name} {shlex.quote(value)}" for name, value in _where(row).items())])
+    return " ".join([*words, *(f"--{name} {shlex.quote(str(value))}" for name, value in _where(row).items())])
 
 
 def _literal(name: str) -> str:
@@ -84,7 +84,7 @@ def _case(row: CellRow) -> str:
     said = printable(f"{row.version}: {row.verdict}{rate}: {row.explain}")
     comment = textwrap.fill(said, 116, initial_indent="    # ", subsequent_indent="    # ", break_long_words=False)
     words = ", ".join(map(_quoted, (row.connector, row.rule, row.fault, row.read)))
-    where = ", ".join(f"{_quoted(name)}: {_quoted(value)}" for name, value in _where(row).items())
+    where = ", ".join(f"{_quoted(name)}: {json.dumps(value)}" for name, value in _where(row).items())
     return f"{comment}\n    ({words}, {{{where}}}),\n"
 
 
@@ -93,8 +93,10 @@ def _quoted(text: str) -> str:
     return json.dumps(text)
 
 
-def _where(row: CellRow) -> dict[str, str]:
+def _where(row: CellRow) -> dict[str, str | int]:
     """Return where a cell was tried, as far as that is not what is usual."""
+    if row.world:
+        return {"ranks": row.where.ranks, **({"device": row.where.device} if row.where.device != "cpu" else {})}
     name, _, address = row.where.server.partition(" at ")
     server = f"redis://{address}" if address else "fakeredis" if name.startswith("fakeredis") else ""
     device = row.where.device if row.where.device != "cpu" else ""

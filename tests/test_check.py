@@ -26,6 +26,7 @@ from kvproof.rules.left_out import LEFT_OUT
 from kvproof.rules.menu import GROUPS, MENU
 from kvproof.rules.plan import VICTIMS, Recording
 from kvproof.runner import child
+from kvproof.runner.declared import InvalidAdapter
 from tests.zoo.honest import Honest
 
 TODAY = date(2026, 11, 30)
@@ -265,7 +266,7 @@ def declared(which: str) -> type[Honest]:
 @pytest.mark.parametrize("which", DECLARED)
 def test_a_wrong_declaration_is_wrong_usage_and_says_what_is_expected(which: str) -> None:
     [attribute] = DECLARED[which]
-    with pytest.raises(child.InvalidAdapter, match=rf"^Declared\.{attribute} is .*; expected "):
+    with pytest.raises(InvalidAdapter, match=rf"^Declared\.{attribute} is .*; expected "):
         child.adapter_class(f"{__name__}:declared({which})")
 
 

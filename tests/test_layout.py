@@ -16,7 +16,8 @@ LAYERS = {"spec": {"models"}, "models": set(), "faults": {"models"}}
 
 OURS = ("spec", "models", "faults", "kvproof")
 ONLY_IN_RUNNERS = {"torch", "lmcache", "redis", "valkey", "glide_sync", "coredis", "fakeredis", "transformers"}
-MAY_IMPORT_THEM = ("kvproof/connectors/", "kvproof/runner/buffers.py", "faults/fakeredis_server.py", "kvproof/gpu/")
+MAY_IMPORT_THEM = ("kvproof/connectors/", "kvproof/runner/buffers.py", "kvproof/ranks/collectives.py",
+                   "faults/fakeredis_server.py", "kvproof/gpu/")
 
 
 def sources(*packages: str) -> Iterator[tuple[Path, ast.Module]]:

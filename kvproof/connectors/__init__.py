@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -23,6 +23,12 @@ PINNED = ("redis-py==4.5.3", "redis-py-asyncio==4.5.3")
 BUGS = ("lost-completion", "nil-get", "worker-key", "cancel-cross-talk")
 """The historic bugs that `reference+BUG` switches on."""
 
+MISTAKES = (
+    "early-return", "empty-list", "buffer-full", "exception", "lonely-timeout", "own-failure", "lookups", "subgroup",
+    "not-compared", "own-extras", "waits-for-all", "uses-what-it-has", "maximum", "count", "owns-nothing",
+    "past-the-hole", "own-key")
+"""The mistakes that `sharded-reference+MISTAKE` makes, as the mutants of the proofs do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Connector:
@@ -31,7 +37,7 @@ class Connector:
     name: as it was asked for. target: "module:Class" of its adapter; with a `bug`, "module:function" of what returns
     the class for that bug. distribution, version: what is under test and which version is installed. environment:
     the directory that a runner puts before everything else on its path, None for this Python. install: the exact
-    commands that install it, on one line.
+    commands that install it, on one line. ranks: it has ranks, and is tried as a world of them.
     """
 
     name: str
@@ -41,6 +47,7 @@ class Connector:
     install: str
     environment: Path | None = None
     bug: str | None = None
+    ranks: bool = False
 
     @property
     def adapter(self) -> str:
@@ -54,13 +61,22 @@ class _Builtin:
     distribution: str
     needs: tuple[str, ...]
     install: str
+    ranks: bool = False
 
 
 _LMCACHE = "pip install torch==2.13.0 && pip install 'kvproof[lmcache]' && pip install --no-deps lmcache==0.5.6"
 _REFERENCE = _Builtin("kvproof.connectors.reference:Reference", "kvproof", (), "pip install kvproof")
-_FAULTY = "kvproof.connectors.reference_bugs:faulty"
+_SHARDED = _Builtin(
+    "kvproof.connectors.sharded_reference:ShardedReference", "kvproof", ("torch",),
+    "pip install torch==2.13.0 && pip install kvproof", ranks=True)
+_FAULTY = {
+    "reference": ("kvproof.connectors.reference_bugs:faulty", BUGS),
+    "sharded-reference": ("kvproof.connectors.sharded_mistakes:mistaken", MISTAKES),
+}
+"""What is right but for a bug that can be switched on: what makes the class of it, and the bugs."""
 _BUILTIN = {
     "reference": _REFERENCE,
+    "sharded-reference": _SHARDED,
     "lmcache-resp": _Builtin(
         "kvproof.connectors.lmcache_resp:LMCacheResp", "lmcache", ("torch", "lmcache"), _LMCACHE),
     "lmcache-redis": _Builtin(
@@ -104,13 +120,20 @@ def for_device(name: str, device: str) -> str:
 
 def names() -> list[str]:
     """Return every name that `find` knows: built-in ones, then those that other distributions registered."""
-    return [*_BUILTIN, *(f"reference+{bug}" for bug in BUGS), *sorted(_registered())]
+    faulty = (f"{plain}+{bug}" for plain, (_, bugs) in _FAULTY.items() for bug in bugs)
+    return [*_BUILTIN, *faulty, *sorted(_registered())]
 
 
 def selection(device: str) -> list[str]:
     """Return what a whole run covers on `device`: each client by one adapter, and versions with a historic bug."""
-    engines = set(_ON_CUDA.values())
-    return [*dict.fromkeys(for_device(name, device) for name in names() if name not in engines), *PINNED]
+    apart = {*_ON_CUDA.values(), *(name for name in names() if ranked(name))}
+    return [*dict.fromkeys(for_device(name, device) for name in names() if name not in apart), *PINNED]
+
+
+def ranked(name: str) -> bool:
+    """Whether a built-in connector of that name has ranks."""
+    builtin = _BUILTIN.get(name.partition("+")[0].partition("==")[0])
+    return builtin is not None and builtin.ranks
 
 
 def find(name: str) -> Connector:
@@ -156,7 +179,7 @@ def _here(name: str, builtin: _Builtin) -> Connector:
     if missing or version is None:
         what = f" (no module {', '.join(missing)})" if missing else f" (no distribution {builtin.distribution})"
         raise NotInstalled(f"{name} is not installed{what}; install it with: {builtin.install}")
-    return Connector(name, builtin.target, builtin.distribution, version, builtin.install)
+    return Connector(name, builtin.target, builtin.distribution, version, builtin.install, ranks=builtin.ranks)
 
 
 def _beside(name: str, builtin: _Builtin, version: str) -> Connector:
@@ -176,9 +199,11 @@ def _beside(name: str, builtin: _Builtin, version: str) -> Connector:
 
 
 def _faulty(name: str, plain: str, bug: str, version: str) -> Connector:
-    if plain != "reference" or bug not in BUGS or version:
+    target, bugs = _FAULTY.get(plain, ("", ()))
+    if bug not in bugs or version:
         raise UsageError(f"no connector is called {name!r}{_nearest(name)}")
-    return Connector(name, _FAULTY, "kvproof", __version__, _REFERENCE.install, bug=bug)
+    right = _here(plain, _BUILTIN[plain])
+    return replace(right, name=name, target=target, bug=bug)
 
 
 def _explicit(name: str, version: str) -> Connector:

@@ -38,7 +38,8 @@ def _entry(name: str, forks: Forks) -> Entry:
         return Entry(name, None, problem=str(error))
     try:
         with forks.runner(connector) as runner:
-            answer = runner.call("kvproof.runner.calls:describe", _DESCRIBE)
+            where = "kvproof.ranks.inside" if connector.ranks else "kvproof.runner.calls"
+            answer = runner.call(f"{where}:describe", _DESCRIBE)
     except KvproofError as error:
         return Entry(name, connector.version, problem=str(error))
     if not isinstance(answer, Returned):
@@ -47,8 +48,8 @@ def _entry(name: str, forks: Forks) -> Entry:
     return Entry(
         name,
         connector.version,
-        tuple(read["name"] for read in said["reads"]),
+        tuple(read["name"] for read in said["loads" if connector.ranks else "reads"]),
         tuple(said["devices"]),
-        tuple(said["capabilities"]),
-        said["truth"],
+        ("ranks",) if connector.ranks else tuple(said["capabilities"]),
+        "resp" if connector.ranks else said["truth"],
     )

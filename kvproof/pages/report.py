@@ -39,16 +39,18 @@ def page(documents: Sequence[Mapping[str, Any]]) -> str:
     """
     from markupsafe import Markup
 
-    from kvproof.rules import RULES
+    from kvproof import contract
 
     runs = read(documents)
-    found = fields.matrix(runs, RULES)
+    claims = contract.claims()
+    met = {row.rule for run in runs for row in run.cells}
+    found = fields.matrix(runs, [rule for rule in claims if rule in met or rule not in contract.of_ranks()])
     environment = _environment()
     _evidence(environment, found)
     script = (Path(__file__).parent / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("report.html").render(
-        runs=runs, matrix=found, claims={rule.id: rule.claim for rule in RULES.values()},
+        runs=runs, matrix=found, claims=claims,
         causes=fields.causes(found, ("finding", "intermittent")), unclear=fields.causes(found, ("inconclusive",)),
         known=fields.causes(found, ("known",)), counts=_counts(runs), replays=_replays(runs),
         obligations=_obligations(runs), covered=_covered(runs), script=Markup(script), digest=digest,

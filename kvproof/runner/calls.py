@@ -10,6 +10,7 @@ from importlib import metadata
 from typing import Any
 
 from kvproof.connectors.adapter import Adapter, Cancelled, Endpoint, Failed, Hit, Miss, Outcome, Place, Read
+from kvproof.connectors.rank_adapter import RankAdapter
 from kvproof.faults.spawner import command_of, descendants
 from kvproof.models import payloads
 from kvproof.runner import buffers
@@ -21,12 +22,19 @@ _LONGEST = 2000
 """Characters of a reason that are kept."""
 
 
+class HasRanks(TypeError):
+    """What was named is one rank of several, and no connector by itself."""
+
+
 class AdapterMistake(TypeError):
     """An adapter returned what none may return; the message is for its author."""
 
 
 def describe(session: Session) -> dict[str, Any]:
-    """Return what the adapter declares, as data."""
+    """Return what the adapter declares, as data; raises HasRanks for one of ranks."""
+    given: type[Any] = session.adapter_class
+    if issubclass(given, RankAdapter):
+        raise HasRanks(f"{given.__qualname__} has ranks; say how many with --ranks W")
     adapter = session.adapter_class
     try:
         version: str | None = metadata.version(adapter.distribution)

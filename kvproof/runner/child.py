@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import os
-import re
 import socket
 import sys
 import threading
@@ -15,9 +14,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvproof.connectors.adapter import CAPABILITIES, Adapter, PayloadRange, Read
+from kvproof.connectors.adapter import Adapter
 from kvproof.faults.spawner import PR_SET_CHILD_SUBREAPER, prctl
 from kvproof.runner import messages
+from kvproof.runner.declared import InvalidAdapter, declared
 
 CHANNEL, STACKS = 200, 201
 """Where the channel and the stacks file lie: above any descriptor that careless code closes or reuses."""
@@ -27,16 +27,6 @@ _CALLED = ("kvproof.runner.calls", "kvproof.runner.inside")
 """Where most calls lie: imported once, and not by every runner anew."""
 BROKEN = 86
 """Exit code of a runner that failed for a reason of ours."""
-
-
-_NAME = re.compile(r"[\w.-]{1,64}")
-"""Names of reads: they stand in ids, in globs and in names of files."""
-_LONGEST = 3600
-"""Seconds that an adapter can declare at most."""
-
-
-class InvalidAdapter(Exception):
-    """A class that was named as an adapter is none, or declares something that does not fit."""
 
 
 @dataclass
@@ -79,62 +69,13 @@ def adapter_class(target: str) -> type[Adapter]:
         raise InvalidAdapter(f"{target}: the module {module} has no {name}")
     if argument:
         found = found(argument)
-    if not (isinstance(found, type) and issubclass(found, Adapter)):
-        raise InvalidAdapter(f"{target} is no subclass of kvproof.connectors.adapter.Adapter")
-    _check(found)
-    return found
+    return declared(target, found)
 
 
 def load(target: str) -> None:
     """Import an adapter, what it says it needs and what is called; raises InvalidAdapter and whatever they raise."""
     for name in (*_CALLED, *adapter_class(target).preload):
         importlib.import_module(name)
-
-
-def _check(adapter: type[Adapter]) -> None:
-    """Raise InvalidAdapter, naming the declaration and what is expected, for the first that does not fit."""
-    name = adapter.__qualname__
-
-    def require(attribute: str, fits: bool, expected: str) -> None:
-        if not fits:
-            raise InvalidAdapter(f"{name}.{attribute} is {getattr(adapter, attribute, None)!r}; expected {expected}")
-
-    for attribute in ("name", "distribution"):
-        value = getattr(adapter, attribute, None)
-        require(attribute, isinstance(value, str) and bool(value), "a string")
-    reads: Any = getattr(adapter, "reads", ())
-    fits = isinstance(reads, tuple) and bool(reads) and all(isinstance(read, Read) for read in reads)
-    require("reads", fits, "a tuple of Read(...), such as (Read(\"get\"),)")
-    names = [read.name for read in reads]
-    fits = all(isinstance(each, str) and _NAME.fullmatch(each) for each in names)
-    require("reads", fits, "names of 1 to 64 letters, digits, '_', '-' and '.'")
-    require("reads", len({*names}) == len(names) and "put" not in names, "names that differ, and none that is \"put\"")
-    fits = all(isinstance(flag, bool) for read in reads for flag in (read.payload, read.batch, read.sync))
-    require("reads", fits, "True or False for payload, batch and sync")
-    require("abandons", adapter.abandons in ("cancel", "timeout", "never"), '"cancel", "timeout" or "never"')
-    require("truth", adapter.truth in ("resp", "directory", "none"), '"resp", "directory" or "none"')
-    devices = adapter.devices
-    fits = isinstance(devices, tuple) and bool(devices) and set(devices) <= {"cpu", "cuda"}
-    require("devices", fits, 'a tuple of "cpu" and "cuda"')
-    promised = adapter.capabilities
-    fits = isinstance(promised, frozenset) and promised <= set(CAPABILITIES)
-    require("capabilities", fits, f"a frozenset of {', '.join(sorted(CAPABILITIES))}")
-    for attribute in ("deadline", "recovery"):
-        value = getattr(adapter, attribute)
-        fits = isinstance(value, (int, float)) and 0 < value <= _LONGEST
-        require(attribute, fits or (attribute == "deadline" and value is None),
-                f"seconds, more than 0 and at most {_LONGEST}")
-    require("payload", _is_range(adapter.payload), "a PayloadRange(...) of sizes in bytes, with a step of 1 or more")
-    require("masks", isinstance(adapter.masks, str), "a string")
-    for method in ("put", "read", "close", *(["cancel_read"] if adapter.abandons == "cancel" else [])):
-        require(method, getattr(adapter, method) is not getattr(Adapter, method), "a method of its own")
-
-
-def _is_range(payload: object) -> bool:
-    if not isinstance(payload, PayloadRange):
-        return False
-    sizes = (payload.smallest, payload.largest, payload.step)
-    return all(isinstance(size, int) for size in sizes) and 0 <= sizes[0] <= sizes[1] and sizes[2] >= 1
 
 
 def main(target: str) -> None:

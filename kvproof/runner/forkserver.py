@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from kvproof.faults.spawner import Spawner, arrange, reset_signals
 from kvproof.runner import child
+from kvproof.runner.declared import InvalidAdapter
 
 IMPORT_DEADLINE = 60.0
 """Seconds that the imports of one adapter may take, unless the host says otherwise."""
@@ -70,7 +71,7 @@ class ForkServer(Spawner):
             for name in self.modules:
                 importlib.import_module(name)
             child.load(target)
-        except child.InvalidAdapter as error:
+        except InvalidAdapter as error:
             return f"{type(error).__name__}: {error}"
         except BaseException as error:
             place = traceback.extract_tb(error.__traceback__)[-1]

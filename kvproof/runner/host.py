@@ -18,7 +18,8 @@ from kvproof.connectors.adapter import Place
 from kvproof.errors import RunnerFailed, UsageError
 from kvproof.faults.supervisor import End, Process, SpawnerGone, SpawnerStuck, request, supervisor
 from kvproof.runner import messages
-from kvproof.runner.child import BROKEN, InvalidAdapter
+from kvproof.runner.child import BROKEN
+from kvproof.runner.declared import InvalidAdapter
 from kvproof.runner.evidence import Output, Stacks, kernel_view, resident_bytes, state_of
 from kvproof.runner.forkserver import IMPORT_DEADLINE
 
@@ -239,8 +240,11 @@ class Runner:
         """Open the connector at `place`; with `masked`, its known bug is kept from striking (Adapter.masked)."""
         return self.call("kvproof.runner.calls:open", deadline, place=asdict(place), masked=masked)
 
-    def call(self, function: str, deadline: float, **arguments: Any) -> Answer:
-        """Call ``module:function`` in the runner and wait at most `deadline` seconds (and GRACE for the stacks)."""
+    def call(self, function: str, deadline: float, *, ends: bool = True, **arguments: Any) -> Answer:
+        """Call ``module:function`` in the runner and wait at most `deadline` seconds (and GRACE for the stacks).
+
+        ends: whether a runner whose call did not come back is ended at once; else it stays as it is until `close`.
+        """
         if not self._usable:
             raise RunnerFailed("this runner has ended; take a fresh one")
         self._notes = []
@@ -256,7 +260,9 @@ class Runner:
             answer = self._wait(time.monotonic() + deadline, deadline, resting)
         self._drain()
         if not isinstance(answer, (Returned, Raised)):
-            self.close()
+            self._usable = False
+            if ends:
+                self.close()
         return answer
 
     def tell(self, event: str) -> None:
