@@ -65,8 +65,9 @@ def test_a_rank_that_is_killed_is_named_by_what_the_others_saw(ground: Ground) -
     assert [ends[rank].how for rank in range(3)] == ["aborted", "aborted", "crash"]
     assert "killed by signal 9" in ends[2].words
     told = evidence.trouble["stall"]
-    assert re.search(r"^ranks? [01 and]+ waited in collective 2, broadcast in broadcast \(rank_group\.py:\d+\), which rank "
-                     r"2 never entered: rank 2 crash: the process killed by signal 9$", told), told
+    says = (r"ranks? [01 and]+ waited in collective 2, broadcast in broadcast \(rank_group\.py:\d+\), which rank 2 "
+            r"never entered: rank 2 crash: the process killed by signal 9")
+    assert re.fullmatch(says, told), told
     assert evidence.log == "", "with its death recorded, the log is a behaviour of the protocol"
     assert evidence.again is not None
     assert [end.uses for end in evidence.again.ends] == [5, 5, 5]

@@ -91,7 +91,7 @@ def _seen(device: str) -> dict[str, str]:
 def _run(device: str, path: Path) -> int:
     from kvproof import connectors, known, replay, report
     from kvproof.faults.servers import open_server
-    from kvproof.gpu import round_trips
+    from kvproof.gpu import round_trips, worlds
     from kvproof.replays import REPLAYS
     from kvproof.results import Results
 
@@ -112,12 +112,15 @@ def _run(device: str, path: Path) -> int:
     with open_server() as server:
         plain = [connector for connector in found if connector.bug is None]
         results.cells = round_trips.run(plain, server, device, lambda row: None)
+    if not stopped.is_set():
+        results.cells += worlds.run(device, lambda row: None, stopped)
     results.complaints = known.judge(results.replays, known.load(bugs=REPLAYS), date.today())
     results.seconds = time.monotonic() - begun
     results.write(path)
     print(report.table(results), end="")
-    for verdict, number in sorted(Counter(row.verdict for row in results.cells).items()):
-        print(f"round trips: {number} {verdict}")
+    for world, what in ((False, "round trips"), (True, "worlds of ranks")):
+        for verdict, number in sorted(Counter(row.verdict for row in results.cells if row.world == world).items()):
+            print(f"{what}: {number} {verdict}")
     for row in results.cells:
         if row.verdict not in ("pass", "unsupported"):
             print(f"  {row.connector} {row.read}: {row.verdict}: {row.explain}")

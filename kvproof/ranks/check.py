@@ -48,7 +48,9 @@ class _Verdict:
 
 
 @contextmanager
-def grounds(world_size: int, device: str) -> Iterator[Callable[[Connector, threading.Event], Ground]]:
+def grounds(
+    world_size: int, device: str, backend: str = "gloo"
+) -> Iterator[Callable[[Connector, threading.Event], Ground]]:
     """Open an instance a rank and the fork servers of a run; yield what makes a connector's ground on them."""
     with ExitStack() as stack:
         servers = [stack.enter_context(valkey()) for _ in range(world_size)]
@@ -58,7 +60,7 @@ def grounds(world_size: int, device: str) -> Iterator[Callable[[Connector, threa
             described = described_ranks(connector, forks)
             if device not in described.devices:
                 raise UsageError(f"{connector.name} only knows buffers on {', '.join(described.devices)}")
-            return Ground(connector, described, servers, forks, device, stopped)
+            return Ground(connector, described, servers, forks, device, stopped, backend)
 
         yield ground
 
@@ -166,14 +168,17 @@ def run(
     planned: Callable[[int], None] = lambda count: None,
     stopped: threading.Event | None = None,
     known: Sequence[KnownCell] = (),
+    backend: str = "gloo",
 ) -> list[CellRow]:
     """Try every cell that is asked for on worlds of `world_size` ranks; return the rows in the order of the plan.
 
-    Raises UsageError as `kvproof.check.run` does, and for a connector that has no ranks.
+    backend: by which the ranks talk to each other. Raises UsageError as `kvproof.check.run` does, and for a connector
+    that has no ranks.
     """
     stop = stopped or threading.Event()
     rows: list[CellRow] = []
-    with grounds(world_size, device) as make, ThreadPoolExecutor(max(2, _AT_ONCE // world_size), "world") as pool:
+    at_once = max(2, _AT_ONCE // world_size)
+    with grounds(world_size, device, backend) as make, ThreadPoolExecutor(at_once, "world") as pool:
         try:
             for connector in chosen:
                 if not stop.is_set():

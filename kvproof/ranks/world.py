@@ -66,7 +66,10 @@ class DescribedRanks:
 
 @dataclass
 class Ground:
-    """What worlds of one connector are made on: an instance for each rank, and the fork servers of the runners."""
+    """What worlds of one connector are made on: an instance for each rank, and the fork servers of the runners.
+
+    backend: by which ranks talk to each other, "gloo", or "nccl" with a GPU for each.
+    """
 
     connector: Connector
     described: DescribedRanks
@@ -74,6 +77,7 @@ class Ground:
     forks: Forks
     device: str = "cpu"
     stopped: threading.Event = field(default_factory=threading.Event)
+    backend: str = "gloo"
 
     @property
     def world_size(self) -> int:
@@ -171,7 +175,8 @@ class World:
         endpoint = Endpoint(between.host, between.port, server.password)
         inner = Place(endpoint, self.chunk_bytes, rank=rank, world_size=self.size, replicated=self.load_how.replicated,
                       model=f"{server.prefix}kvproof-{self.name}", timeout=TIMEOUT, device=self.ground.device)
-        given = {"step_timeout": STEP_TIMEOUT, "layout": self.layouts.get(rank, "paged"), **self.fields}
+        given = {"backend": self.ground.backend, "step_timeout": STEP_TIMEOUT,
+                 "layout": self.layouts.get(rank, "paged"), **self.fields}
         return RankPlace(inner, self.rendezvous, asynchronous=self.load_how.asynchronous,
                          log=self._log, **given)
 
