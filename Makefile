@@ -25,6 +25,7 @@ nightly: $(STAMP)
 	$(BIN)/python bench/reference.py
 	$(BIN)/python bench/logs.py
 	$(BIN)/python bench/proxy.py
+	$(BIN)/python -m bench.sharding
 
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutation

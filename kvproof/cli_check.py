@@ -118,7 +118,7 @@ def _check(options: argparse.Namespace) -> int:
     if options.update_known and len(found) != 1:
         raise UsageError("--update-known writes the file of one connector; name one with -c")
     results, begun, stopped = Results(), time.monotonic(), threading.Event()
-    entries = tried(results, found, asked, options, stopped)
+    entries = tried(results, found, asked, options, stopped, options.ranks)
     results.interrupted = stopped.is_set()
     results.seconds = time.monotonic() - begun
     if options.update_known:
@@ -150,19 +150,19 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def tried(
-    results: Results, found: Sequence[Connector], asked: Asked, options: argparse.Namespace, stopped: threading.Event
+    results: Results, found: Sequence[Connector], asked: Asked, options: argparse.Namespace, stopped: threading.Event,
+    ranks: int | None = None,
 ) -> list[KnownCell]:
-    """Try the contract, put its rows into the results, and return what is known to fail."""
+    """Try the contract, on so many ranks if any, put its rows into the results, and return what is known to fail."""
     from kvproof import check, contract, known, report
     from kvproof.known import cells
-    from kvproof.ranks import check as ranks
+    from kvproof.ranks import check as worlds
 
     entries = cells.load(options.known or known.SHIPPED, contract.claims())
     progress = report.CellProgress()
-    world_size = getattr(options, "ranks", None)
-    if world_size:
-        results.cells += ranks.run(
-            found, world_size, asked, device=options.device, progress=progress, planned=progress.planned,
+    if ranks:
+        results.cells += worlds.run(
+            found, ranks, asked, device=options.device, progress=progress, planned=progress.planned,
             stopped=stopped, known=entries)
     else:
         results.cells += check.run(
@@ -190,12 +190,12 @@ def _document(path: Path) -> Any:
 
 def _list(found: list[Connector], asked: Asked, options: argparse.Namespace) -> int:
     from kvproof import check
-    from kvproof.ranks import check as ranks
+    from kvproof.ranks import check as worlds
     from kvproof.rules import RULES
     from kvproof.rules.left_out import LEFT_OUT
 
     if options.ranks:
-        for line in ranks.listed(found, options.ranks, asked, options.device):
+        for line in worlds.listed(found, options.ranks, asked, options.device):
             print(line)
         return 0
     count = 0

@@ -126,14 +126,14 @@ def names() -> list[str]:
 
 def selection(device: str) -> list[str]:
     """Return what a whole run covers on `device`: each client by one adapter, and versions with a historic bug."""
-    apart = {*_ON_CUDA.values(), *(name for name in names() if ranked(name))}
+    ranked = {name for name in names() if name.partition("+")[0] in of_ranks()}
+    apart = {*_ON_CUDA.values(), *ranked}
     return [*dict.fromkeys(for_device(name, device) for name in names() if name not in apart), *PINNED]
 
 
-def ranked(name: str) -> bool:
-    """Whether a built-in connector of that name has ranks."""
-    builtin = _BUILTIN.get(name.partition("+")[0].partition("==")[0])
-    return builtin is not None and builtin.ranks
+def of_ranks() -> list[str]:
+    """Return the built-in connectors that have ranks, of which a whole run covers a world of two."""
+    return [name for name, builtin in _BUILTIN.items() if builtin.ranks]
 
 
 def find(name: str) -> Connector:
