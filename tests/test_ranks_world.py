@@ -20,6 +20,7 @@ from kvproof.models.chunks import block_cyclic
 from kvproof.ranks import check, scenario
 from kvproof.ranks.world import Ground, World
 from kvproof.results import Results
+from kvproof.runner import Returned
 from kvproof.witnesses import again
 
 
@@ -87,6 +88,18 @@ def test_any_owner_map_will_do(owners: tuple[int, ...], ground: Ground) -> None:
         assert {chunk: {rank for rank, _ in keys} for chunk, keys in world.keys.items()} == {
             chunk: {owner} for chunk, owner in zip(prompt, owners, strict=True)}
         assert validate.validate(world.log, complete=True).verdict == "accepted"
+
+
+@pytest.mark.parametrize(("bandwidth", "fixed", "chunks", "loaded"), [
+    (1.71e9, 0, 700, 0), (2.6e9, 0, 1, 1), (10.76e9, 0.33, 67, 0), (10.76e9, 0.33, 90, 90)], ids=str)
+def test_a_hit_is_loaded_only_where_that_takes_less_time(
+    bandwidth: float, fixed: float, chunks: int, loaded: int, ground: Ground
+) -> None:
+    # One instance is slower than the break-even 2.53 GB/s; with eight, 17,000 tokens are too few (facts: 1).
+    cost = (48_400, 52_200, bandwidth, fixed)
+    with World(ground, "policy", Load("load"), cost=cost) as world:
+        answer = world.runners[0].call("kvproof.ranks.inside:schedule", 5.0, reports=[chunks, chunks + 1, chunks])
+    assert answer == Returned(loaded)
 
 
 def test_what_is_stored_is_found_by_a_world_of_new_processes(ground: Ground) -> None:

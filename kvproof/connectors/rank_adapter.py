@@ -36,8 +36,10 @@ class RankPlace:
     own. backend: of torch.distributed, "gloo" or "nccl". step_timeout: seconds that a rank waits in a collective.
     lookup_timeout: seconds that a lookup may wait for chunks. owners: the rank that owns chunk c; () is round robin.
     layout: of this rank's KV cache; ranks whose layouts differ have nothing to load from each other. memory_bytes:
-    what a rank keeps in host memory in front of its instance, at most. log: the file to which the rank records its
-    steps for `kvproof validate`; "" for none.
+    what a rank keeps in host memory in front of its instance, at most. cost: bytes of a token's KV, tokens recomputed
+    a second, bytes loaded a second, and seconds that a load takes besides, by which a hit is loaded or recomputed; ()
+    loads whatever is there. chunk_tokens: tokens in a chunk. log: the file to which the rank records its steps for
+    `kvproof validate`; "" for none.
     """
 
     place: Place
@@ -49,6 +51,8 @@ class RankPlace:
     owners: tuple[int, ...] = ()
     layout: str = "paged"
     memory_bytes: int = 0
+    cost: tuple[float, ...] = ()
+    chunk_tokens: int = 256
     log: str = ""
 
     def owner(self, chunk: int) -> int:

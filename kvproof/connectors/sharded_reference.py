@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from fractions import Fraction
 from hashlib import blake2b
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ from kvproof.connectors.rank_memory import Memory
 from kvproof.connectors.reference_client import Client
 from kvproof.connectors.staging import view
 from kvproof.models import client as model
+from kvproof.models.cost import Cost
 from kvproof.recorder import Recorder
 
 Chunks = Sequence[tuple[str, Buffer]]
@@ -93,6 +95,14 @@ class ShardedReference(RankAdapter):
         mine = [c for c in range(len(chunks)) if self._reads(c)]
         there = self._prefetched(chunks, mine) if self._behind is not None else self._present(chunks, mine)
         return self._report([c in there for c in mine], mine, len(chunks))
+
+    def scheduler(self, reports: Sequence[int]) -> int:
+        """Return the least report, or 0 where recomputing so many tokens takes less time than loading them."""
+        found = super().scheduler(reports)
+        if not self.place.cost or not found:
+            return found
+        cost = Cost(*(Fraction(str(each)) for each in self.place.cost))
+        return found if cost.loads(Fraction(found * self.place.chunk_tokens)) else 0
 
     def load(self, chunks: Chunks) -> int:
         """Load the agreed prefix into the buffers, with all ranks; return its length."""

@@ -67,7 +67,7 @@ def open(session: Session, place: dict[str, Any], entered: str) -> list[str]:
     Collectives are not recorded where the ranks have none.
     """
     inner = Place(**{**place["place"], "endpoint": Endpoint(**place["place"]["endpoint"])})
-    where = RankPlace(**{**place, "place": inner, "owners": tuple(place["owners"])})
+    where = RankPlace(**{**place, "place": inner, "owners": tuple(place["owners"]), "cost": tuple(place["cost"])})
     recording = ExitStack()
     adapter = _adapter(session)
     if adapter.exchanges:
