@@ -82,10 +82,14 @@ def slowest(world: World, function: str, **arguments: Any) -> list[float]:
 
 
 def measure(ranks: int, chunks: int, rounds: int) -> dict[str, float]:
-    """Return bytes a second from one instance and from one a rank, and seconds of loads, gets and exchanges."""
+    """Return bytes a second from one instance and from one a rank, and seconds of loads, gets and exchanges.
+
+    plain: every rank gets every chunk itself, from one instance. load: each gets its own from an instance of its own,
+    and the ranks exchange and broadcast. All of it interleaved.
+    """
     connector = connectors.find("sharded-reference")
     names = [f"{index:04x}" for index in range(chunks)]
-    found: dict[str, list[float]] = {"shared": [], "own": [], "load": [], "exchange": []}
+    found: dict[str, list[float]] = {"shared": [], "own": [], "plain": [], "load": [], "exchange": []}
     with grounds(ranks, "cpu") as make:
         ground = make(connector, threading.Event())
         worlds = {how.name: World(ground, f"bench-{how.name}", how, chunk_bytes=CHUNK, direct=True)
@@ -95,17 +99,19 @@ def measure(ranks: int, chunks: int, rounds: int) -> dict[str, float]:
                 answers = world.each("store", 60.0, lambda rank: {"chunks": [(name, 1) for name in names]})
                 assert all(isinstance(answer, Returned) for answer in answers), answers
             for turn in range(rounds + 1):
-                for what in (("shared", "own", "load") if turn % 2 else ("load", "own", "shared")):
+                order = ["shared", "own", "plain", "load"]
+                for what in order if turn % 2 else reversed(order):
                     if what == "load":
                         took = slowest(own, "loads", chunks=names, rounds=1)
                     else:
-                        took = slowest(worlds[what], "gets", chunks=names, rounds=1, share=True)
+                        world = own if what == "own" else shared
+                        took = slowest(world, "gets", chunks=names, rounds=1, share=what != "plain")
                     found[what] += took if turn else []
             found["exchange"] = slowest(own, "exchanges", rounds=50)[10:]
     medians = {name: statistics.median(those) for name, those in found.items()}
     total = chunks * CHUNK
     return {"shared": total / medians["shared"], "own": total / medians["own"], "gets": medians["own"],
-            "load": medians["load"], "exchange": medians["exchange"]}
+            "plain": medians["plain"], "load": medians["load"], "exchange": medians["exchange"]}
 
 
 def main() -> int:
@@ -115,12 +121,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     print(f"{options.chunks} chunks of {CHUNK} bytes, medians of {options.rounds}, {os.cpu_count()} cores", flush=True)
-    print("ranks   one instance     one a rank  ratio  load/own gets  exchange/load")
+    print("ranks   one instance     one a rank  ratio  load/plain load  own gets/load  exchange/load")
     for ranks in (1, 2, 4):
         found = measure(ranks, options.chunks, options.rounds)
         print(f"{ranks:>5} {found['shared'] / 1e9:>9.2f} GB/s {found['own'] / 1e9:>9.2f} GB/s "
-              f"{found['own'] / found['shared']:>6.2f} {found['load'] / found['gets']:>14.2f} "
-              f"{found['exchange'] / found['load']:>14.4f}", flush=True)
+              f"{found['own'] / found['shared']:>6.2f} {found['load'] / found['plain']:>16.2f} "
+              f"{found['gets'] / found['load']:>14.2f} {found['exchange'] / found['load']:>14.4f}", flush=True)
     print(f"the source: 8 ranks, 8 instances against 1: {SOURCE['times one instance']} times; a load's fixed cost "
           f"{SOURCE['fixed cost in seconds']} s, of an engine and its scheduler, which are not here")
     print("Servers and ranks share the cores of this machine: more of both than cores can show no more bandwidth, only "
