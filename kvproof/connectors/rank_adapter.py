@@ -20,11 +20,17 @@ class Load:
 
     replicated: all ranks have the same KV and worker 0 stores it; else each stores what it owns. asynchronous: chunks
     are got while a lookup waits for them, `RankPlace.lookup_timeout` seconds at most; else when they are loaded.
+    parts: a chunk is cut into a part for each rank, as heads are, and each stores and loads its own part of every
+    chunk. exchanges: whether the ranks agree by collectives in this way to load, where the adapter's ranks do at all.
+    masks: the known bug that the adapter keeps from striking in this way to load, by its replay's id.
     """
 
     name: str
     replicated: bool = False
     asynchronous: bool = False
+    parts: bool = False
+    exchanges: bool = True
+    masks: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,7 @@ class RankPlace:
     lookup_timeout: seconds that a lookup may wait for chunks. owners: the rank that owns chunk c; () is round robin.
     layout: of this rank's KV cache; ranks whose layouts differ have nothing to load from each other. memory_bytes:
     what a rank keeps in host memory in front of its instance, at most. log: the file to which the rank records its
-    steps for `kvproof validate`; "" for none.
+    steps for `kvproof validate`; "" for none. load: the name of the way to load.
     """
 
     place: Place
@@ -50,6 +56,7 @@ class RankPlace:
     layout: str = "paged"
     memory_bytes: int = 0
     log: str = ""
+    load: str = ""
 
     def owner(self, chunk: int) -> int:
         """Return the rank that stores chunk number `chunk` of a prompt."""
@@ -80,7 +87,10 @@ class RankAdapter:
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     """Where buffers can be: "cpu", "cuda"."""
     exchanges: ClassVar[bool] = True
-    """Whether the ranks agree by collectives of torch.distributed; else each rank loads by itself."""
+    """Whether the ranks agree by collectives of torch.distributed; else each rank loads by itself, says how much it
+    has, and the engine computes with the least of it."""
+    rebuilds: ClassVar[bool] = True
+    """Whether a rank can join a new group; else all ranks are started anew, each in a fresh process."""
     records: ClassVar[bool] = False
     """Whether a rank writes a log of its load steps, for `kvproof validate`."""
     memory: ClassVar[bool] = False
@@ -120,7 +130,11 @@ class RankAdapter:
         raise NotImplementedError
 
     def seams(self) -> Mapping[str, Seam]:
-        """Return methods of the rank's own work at which it can be disturbed: "get", "allocate"."""
+        """Return methods of the rank's own work at which it can be disturbed.
+
+        "get" and "allocate" in loading; "lookup", which its lookup server calls for a request, in a thread that serves
+        nothing else; "answer", which sends the server's answer.
+        """
         return {}
 
     def close(self) -> None:
