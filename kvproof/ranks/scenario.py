@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,8 @@ from kvproof.rules.rule import NotFelt
 TRIES = 3
 """How often a world may load again after a disturbance until it has everything: a miss right after it is no lie."""
 _LARGE = 1024 * 1024
+_VALIDATING = threading.Lock()
+"""Held while a log is validated: what compiles the spec, Z3, may be used by one thread at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +321,8 @@ class Played:
             return None
         ended = all(end.ended for end in step.ends)
         try:
-            judged = validate.validate(log, "load", complete=ended)
+            with _VALIDATING:
+                judged = validate.validate(log, "load", complete=ended)
         except UsageError as error:
             return str(error).replace(str(log), log.name)
         return "" if judged.exit_code == 0 else f"{judged.verdict}: {judged.why or '; '.join(judged.unfinished)}"
