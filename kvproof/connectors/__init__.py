@@ -93,6 +93,9 @@ _BUILTIN = {
         f"{_LMCACHE} && pip install valkey-glide-sync==2.6.0"),
     "lmcache-l2-resp": _Builtin(
         "kvproof.connectors.lmcache_l2_resp:LMCacheL2Resp", "lmcache", ("torch", "lmcache"), _LMCACHE),
+    "lmcache-ranks": _Builtin(
+        "kvproof.connectors.lmcache_ranks:LMCacheRanks", "lmcache", ("torch", "redis", "glide_sync", "lmcache"),
+        f"{_LMCACHE} && pip install valkey-glide-sync==2.6.0", ranks=True),
     "lmcache-fs": _Builtin(
         "kvproof.connectors.lmcache_fs:LMCacheFS", "lmcache", ("torch", "aiofiles", "lmcache"), _LMCACHE),
     "redis-py": _Builtin("kvproof.connectors.redis_py:RedisPy", "redis", ("redis",), "pip install redis==8.1.0"),

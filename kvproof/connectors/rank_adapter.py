@@ -20,11 +20,17 @@ class Load:
 
     replicated: all ranks have the same KV and worker 0 stores it; else each stores what it owns. asynchronous: chunks
     are got while a lookup waits for them, `RankPlace.lookup_timeout` seconds at most; else when they are loaded.
+    parts: a chunk is cut into a part for each rank, as heads are, and each stores and loads its own part of every
+    chunk. exchanges: whether the ranks agree by collectives in this way to load, where the adapter's ranks do at all.
+    masks: the known bug that the adapter keeps from striking in this way to load, by its replay's id.
     """
 
     name: str
     replicated: bool = False
     asynchronous: bool = False
+    parts: bool = False
+    exchanges: bool = True
+    masks: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,7 @@ class RankPlace:
     what a rank keeps in host memory in front of its instance, at most. cost: bytes of a token's KV, tokens recomputed
     a second, bytes loaded a second, and seconds that a load takes besides, by which a hit is loaded or recomputed; ()
     loads whatever is there. chunk_tokens: tokens in a chunk. log: the file to which the rank records its steps for
-    `kvproof validate`; "" for none.
+    `kvproof validate`; "" for none. load: the name of the way to load.
     """
 
     place: Place
@@ -54,6 +60,7 @@ class RankPlace:
     cost: tuple[float, ...] = ()
     chunk_tokens: int = 256
     log: str = ""
+    load: str = ""
 
     def owner(self, chunk: int) -> int:
         """Return the rank that stores chunk number `chunk` of a prompt."""
@@ -84,7 +91,10 @@ class RankAdapter:
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     """Where buffers can be: "cpu", "cuda"."""
     exchanges: ClassVar[bool] = True
-    """Whether the ranks agree by collectives of torch.distributed; else each rank loads by itself."""
+    """Whether the ranks agree by collectives of torch.distributed; else each rank loads by itself, says how much it
+    has, and the engine computes with the least of it."""
+    rebuilds: ClassVar[bool] = True
+    """Whether a rank can join a new group; else all ranks are started anew, each in a fresh process."""
     records: ClassVar[bool] = False
     """Whether a rank writes a log of its load steps, for `kvproof validate`."""
     memory: ClassVar[bool] = False
@@ -124,7 +134,11 @@ class RankAdapter:
         raise NotImplementedError
 
     def seams(self) -> Mapping[str, Seam]:
-        """Return methods of the rank's own work at which it can be disturbed: "get", "allocate"."""
+        """Return methods of the rank's own work at which it can be disturbed.
+
+        "get" and "allocate" in loading; "lookup", which its lookup server calls for a request, in a thread that serves
+        nothing else; "answer", which sends the server's answer.
+        """
         return {}
 
     def close(self) -> None:

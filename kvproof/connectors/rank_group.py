@@ -60,6 +60,13 @@ class Group:
         if moved is not tensor and source != self.rank:
             tensor.copy_(moved)
 
+    def broadcast_object(self, thing: Any, source: int) -> Any:
+        """Give a Python object of rank `source` to every rank, and return it. Raises StepAborted."""
+        things = [thing if source == self.rank else None]
+        with self._leaving():
+            self._distributed.broadcast_object_list(things, src=source)
+        return things[0]
+
     @contextmanager
     def _leaving(self) -> Iterator[None]:
         """Leave the group when the collective in here fails; raises StepAborted then, and when it was left before."""

@@ -80,7 +80,8 @@ def plans(ground: Ground, asked: Asked, known: Sequence[KnownCell] = ()) -> list
 def rules(ground: Ground, each: Scenario) -> list[WorldRule]:
     """Return the rules that say something about a scenario."""
     return [rule for rule in RULES.values()
-            if rule.applies(each.disturbance, ground.described.exchanges, each.load.replicated)]
+            if rule.applies(each.disturbance, ground.described.exchanges and each.load.exchanges,
+                            each.load.replicated)]
 
 
 def takes(asked: Asked, rule: WorldRule, each: Scenario) -> bool:
@@ -122,8 +123,8 @@ def _row(ground: Ground, each: Scenario, rule: WorldRule, told: _Verdict) -> Cel
     server = ground.servers[0].description
     return CellRow(
         ground.connector.name, ground.connector.version, Where(ground.world_size, ground.device, server), rule.id,
-        each.id, each.load.name, told.verdict, round(told.seconds, 3), told.explain, evidence=told.evidence,
-        world=True)
+        each.id, each.load.name, told.verdict, round(told.seconds, 3), told.explain, masked=each.load.masks,
+        evidence=told.evidence, world=True)
 
 
 def _once(ground: Ground, each: Scenario, chosen: Sequence[WorldRule], number: int) -> dict[str, _Verdict]:

@@ -36,6 +36,8 @@ class Disturbance:
     victim is told to load differs, "list", "empty-list" or "layout". evicts: which chunk of the victim's own is
     deleted, "first" before the lookup, "last" between the lookup and the load. whole: all that is on the instances is
     deleted before the lookup. waits: the load goes on once the peers wait.
+
+    What is done to a rank's lookup server is followed by a lookup of another prompt, before anything is mended.
     """
 
     id: str
@@ -54,6 +56,11 @@ class Disturbance:
     def kills(self) -> bool:
         """Whether it ends the victim's process."""
         return self.does == "kill"
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is done to the victim's lookup server."""
+        return self.seam in ("lookup", "answer")
 
 
 def _bulk(family: Callable[..., Fault], **fields: object) -> Callable[[Spot], Fault | None]:
@@ -85,6 +92,9 @@ MENU: tuple[Disturbance, ...] = (
     Disturbance("slow", "the answer to the get comes once all peers wait", _any(Hold, until=RELEASE), waits=True),
     Disturbance("lookup-error", "the lookup is answered by an error", _any(Error, code="LOADING"), at="lookup"),
     Disturbance("lookup-silence", "the lookup is never answered", _any(Silence), at="lookup"),
+    Disturbance("lookup-server-gone", "the victim's lookup server ends and answers no more", seam="lookup", does="end"),
+    Disturbance("lookup-late", "the victim's lookup server answers after the lookup's deadline", seam="answer",
+                does="hold"),
     Disturbance("evicted", "a chunk of the victim's is evicted between the lookup and the load", evicts="last"),
     Disturbance("no-memory", "there is no memory for an own chunk", seam="allocate", does="no-memory"),
     Disturbance("exception", "the victim's own work raises what nobody expects", seam="get", does="raise"),

@@ -44,12 +44,16 @@ class RankEnd:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One lookup and load by all ranks: what each promised, what the engine was told, and how each load ended."""
+    """One lookup and load by all ranks: what each promised, what the engine was told, and how each load ended.
+
+    unanswered: the ranks whose lookup did not come back, in words.
+    """
 
     reports: Mapping[int, int]
     found: int
     ends: Sequence[RankEnd]
     entered: Entered
+    unanswered: Sequence[str] = ()
 
     @property
     def finished(self) -> list[RankEnd]:
@@ -70,7 +74,8 @@ class Evidence:
     owners: the rank that stores each. stores, gets: how many chunks each rank stored,
     and asked its instance for in the step. again: a second step of the same group, where one was made: `anew` says
     whether the group had been rebuilt by then, and `tries` how often. log: what is wrong with the ranks' own log, ""
-    when it is a behaviour of the spec, None when they write none.
+    when it is a behaviour of the spec, None when they write none. following: of the lookup of another prompt, right
+    after the disturbance, how many chunks it promised and how many were there.
     """
 
     world_size: int
@@ -90,6 +95,7 @@ class Evidence:
     log: str | None = None
     exchanges: bool = True
     tries: int = 1
+    following: tuple[int, int] | None = None
     trouble: Mapping[str, Any] = field(default_factory=dict)
 
     def own(self, chunk: int) -> str:

@@ -26,7 +26,8 @@ from kvproof.runner.child import Session
 class Strike:
     """A disturbance inside of a rank: what it does at the `match`-th passing of a seam once it is armed.
 
-    seam: one of the adapter's own, or "collective", before one is entered. does: "raise", "no-memory" or "kill".
+    seam: one of the adapter's own, or "collective", before one is entered. does: "raise", "no-memory", "kill", "end"
+    (of the thread) or "hold" (until `release`).
     """
 
     seam: str
@@ -45,6 +46,9 @@ class _Open:
 _open: list[_Open] = []
 _armed: list[Strike] = []
 _passed = 0
+_released = threading.Event()
+_HELD = 30.0
+"""Seconds after which what is held goes on by itself."""
 
 
 def describe(session: Session) -> dict[str, Any]:
@@ -57,34 +61,39 @@ def describe(session: Session) -> dict[str, Any]:
     return {
         "name": adapter.name, "distribution": adapter.distribution, "version": version,
         "loads": [asdict(load) for load in adapter.loads], "devices": list(adapter.devices),
-        "exchanges": adapter.exchanges, "records": adapter.records, "memory": adapter.memory,
+        "exchanges": adapter.exchanges, "rebuilds": adapter.rebuilds, "records": adapter.records,
+        "memory": adapter.memory,
     }
 
 
 def open(session: Session, place: dict[str, Any], entered: str) -> list[str]:
-    """Open a rank at `place`, the fields of a `RankPlace`; return its seams. entered: where collectives are recorded.
+    """Open a rank at `place`, the fields of a `RankPlace`; return its seams.
 
-    Collectives are not recorded where the ranks have none.
+    entered: where collectives are recorded; "" where the ranks have none.
     """
     inner = Place(**{**place["place"], "endpoint": Endpoint(**place["place"]["endpoint"])})
     where = RankPlace(**{**place, "place": inner, "owners": tuple(place["owners"]), "cost": tuple(place["cost"])})
     recording = ExitStack()
     adapter = _adapter(session)
-    if adapter.exchanges:
+    if entered:
         recording.enter_context(_recorded(session, entered, inner.rank))
     rank = adapter(where)
     _open.append(_Open(rank, recording))
     seams = rank.seams()
     for name, (owner, method) in seams.items():
         setattr(owner, method, _seamed(session, name, getattr(owner, method)))
-    return [*seams, *(["collective"] if adapter.exchanges else [])]
+    return [*seams, *(["collective"] if entered else [])]
 
 
-def store(session: Session, chunks: Sequence[tuple[str, int]]) -> list[str]:
-    """Store a prompt, of which each chunk has its coded payload; return one outcome a chunk, in words."""
+def store(session: Session, chunks: Sequence[tuple[str, int]], parts: bool = False) -> list[str]:
+    """Store a prompt, of which each chunk has its coded payload; return one outcome a chunk, in words.
+
+    parts: whether each rank has a part of its own of every chunk.
+    """
     rank = current()
     place = rank.place.place
-    items = [(chunk, buffers.filled(payloads.encode(chunk, version, place.chunk_bytes), place.device))
+    items = [(chunk, buffers.filled(payloads.encode(_payload(chunk, place.rank, parts), version, place.chunk_bytes),
+                                    place.device))
              for chunk, version in chunks]
     outcomes = rank.store(items)
     calls.checked(outcomes, len(items), "store")
@@ -101,10 +110,13 @@ def schedule(session: Session, reports: Sequence[int]) -> int:
     return current().scheduler(reports)
 
 
-def load(session: Session, chunks: Sequence[str], known: Sequence[tuple[str, int]]) -> dict[str, Any]:
+def load(
+    session: Session, chunks: Sequence[str], known: Sequence[tuple[str, int]], parts: bool = False
+) -> dict[str, Any]:
     """Load chunks into poisoned buffers; return how many are used, and what each buffer holds.
 
-    `known` are the (chunk, version) pairs that exist, for naming what was found. aborted: why the step was given up.
+    `known` are the (chunk, version) pairs that exist, for naming what was found; with `parts`, each of as many parts
+    as there are ranks, of which the rank's own is called as the chunk is. aborted: why the step was given up.
     """
     rank = current()
     place = rank.place.place
@@ -117,17 +129,25 @@ def load(session: Session, chunks: Sequence[str], known: Sequence[tuple[str, int
     seconds = time.monotonic() - begun
     if not isinstance(uses, int) or not 0 <= uses <= len(chunks):
         raise calls.AdapterMistake(f"load of {len(chunks)} chunks returned {uses!r}; expected how many are used")
-    pairs = [(chunk, version) for chunk, version in known]
+    ranks = range(place.world_size) if parts else range(1)
+    pairs = [(_payload(chunk, other, parts), version) for chunk, version in known for other in ranks]
     held = [buffers.content(buffer, pairs) for _, buffer in items]
     return {"uses": uses, "aborted": aborted, "seconds": round(seconds, 3),
-            "holds": [each.whose for each in held], "exact": [each.exact for each in held]}
+            "holds": [each.whose.replace(_payload("", place.rank, parts), "") for each in held],
+            "exact": [each.exact for each in held]}
 
 
 def arm(session: Session, seam: str, does: str, match: int = 1) -> None:
     """Let a disturbance strike from now on, once."""
     global _passed
     _passed = 0
+    _released.clear()
     _armed[:] = [Strike(seam, does, match)]
+
+
+def release(session: Session) -> None:
+    """Let go on what is held."""
+    _released.set()
 
 
 def rebuild(session: Session, rendezvous: str, entered: str, log: str) -> None:
@@ -135,7 +155,7 @@ def rebuild(session: Session, rendezvous: str, entered: str, log: str) -> None:
     opened, rank = _open[-1], current()
     opened.recording.close()
     opened.recording = ExitStack()
-    if rank.exchanges:
+    if entered:
         opened.recording.enter_context(_recorded(session, entered, rank.place.place.rank))
     rank.rebuild(rendezvous, log)
 
@@ -155,6 +175,11 @@ def close(session: Session) -> dict[str, Any]:
         "threads": [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()],
         "processes": [command_of(pid) for pid in descendants(os.getpid())],
     }
+
+
+def _payload(chunk: str, rank: int, parts: bool) -> str:
+    """Return the name that is coded into what a rank stores of a chunk."""
+    return f"{chunk} of worker {rank}" if parts else chunk
 
 
 def _recorded(session: Session, path: str, rank: int) -> AbstractContextManager[None]:
@@ -195,6 +220,11 @@ def _passing(session: Session, seam: str) -> None:
     session.note(struck=asdict(strike))
     if strike.does == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if strike.does == "end":
+        raise SystemExit
+    if strike.does == "hold":
+        _released.wait(_HELD)
+        return
     if strike.does == "no-memory":
         raise MemoryError(f"kvproof: no memory at {seam}")
     raise RuntimeError(f"kvproof: an exception at {seam}")

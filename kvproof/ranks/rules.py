@@ -48,6 +48,9 @@ def same_prefix(evidence: Evidence) -> None:
                 raise Broken(f"nothing is disturbed, {step.found} chunks were promised, and rank {end.rank} "
                              f"{end.words}")
     _same(step)
+    if evidence.following is not None and evidence.following[0] > evidence.following[1]:
+        raise Broken(f"the next lookup, of a prompt of which {evidence.following[1]} chunks are there, promises "
+                     f"{evidence.following[0]}")
 
 
 def _same(step: Step) -> None:
@@ -97,6 +100,8 @@ def bounded_step(evidence: Evidence) -> None:
     for when, step in steps.items():
         if step is None:
             continue
+        if step.unanswered:
+            raise Broken(f"{when}the lookup did not come back: {'; '.join(step.unanswered)}", "hang")
         for end in step.ends:
             if not end.ended:
                 told = stall(step.entered, {each.rank: each.words for each in step.ends})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -26,6 +27,8 @@ from kvproof.rules.rule import NotFelt
 TRIES = 3
 """How often a world may load again after a disturbance until it has everything: a miss right after it is no lie."""
 _LARGE = 1024 * 1024
+_VALIDATING = threading.Lock()
+"""Held while a log is validated: what compiles the spec, Z3, may be used by one thread at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +51,15 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a rank asked its instance for in a step without disturbance: in the lookup, and in the load."""
+    """What a rank did in a step without disturbance: what it asked its instance for in the lookup, and in the load.
+
+    seams: of its own work. collectives: how many it went through.
+    """
 
     lookup: tuple[Spot, ...] = ()
     load: tuple[Spot, ...] = ()
+    seams: tuple[str, ...] = ()
+    collectives: int = 0
 
 
 @dataclass
@@ -62,8 +70,8 @@ class Planned:
     left_out: list[tuple[Scenario, str]] = field(default_factory=list)
 
 
-def observe(ground: Ground, load: Load) -> tuple[dict[int, Seen], tuple[str, ...]]:
-    """Return what each rank asks for in a step without disturbance, and the seams of the ranks' own work."""
+def observe(ground: Ground, load: Load) -> dict[int, Seen]:
+    """Return what each rank does in a step without disturbance."""
     with World(ground, _name(ground, load, "plan"), load) as world:
         prompt = chunks(world.name, world.size + 2)
         world.store(prompt, 1)
@@ -73,21 +81,23 @@ def observe(ground: Ground, load: Load) -> tuple[dict[int, Seen], tuple[str, ...
         marks.append([len(proxy.log()) for proxy in world.proxies])
         world.load(dict.fromkeys(world.ranks, prompt[:found]), 1)
         keys = {key for keys in world.keys.values() for key in keys}
-        seen = {rank: _seen(proxy.log(), marks[0][rank], marks[1][rank], {key for _, key in keys})
-                for rank, proxy in enumerate(world.proxies)}
-        return seen, world.seams
+        entered = collectives.read(world.entered)
+        return {
+            rank: replace(_seen(proxy.log(), marks[0][rank], marks[1][rank], {key for _, key in keys}),
+                          seams=world.seams[rank], collectives=len(entered.of(rank)))
+            for rank, proxy in enumerate(world.proxies)}
 
 
 def plan(ground: Ground, load: Load) -> Planned:
     """Return the scenarios of one way to load."""
-    seen, seams = observe(ground, load)
+    seen = observe(ground, load)
     found = Planned()
     for disturbance in MENU:
         plain = Scenario(load, disturbance, 0)
         victims = [0] if "@" not in plain.id else sorted({0, ground.world_size - 1})
         for victim in victims:
             scenario = Scenario(load, disturbance, victim)
-            fault, why = _planned(ground, load, disturbance, seen[victim], seams)
+            fault, why = _planned(ground, load, disturbance, seen[victim])
             if why:
                 found.left_out.append((scenario, why))
             else:
@@ -96,10 +106,10 @@ def plan(ground: Ground, load: Load) -> Planned:
 
 
 def _planned(
-    ground: Ground, load: Load, disturbance: Disturbance, seen: Seen, seams: Sequence[str]
+    ground: Ground, load: Load, disturbance: Disturbance, seen: Seen
 ) -> tuple[Fault | None, str]:
     """Return the fault that a disturbance is on the way to the instance, if it is one, and why it is left out."""
-    exchanges = ground.described.exchanges
+    exchanges = ground.described.exchanges and load.exchanges
     if disturbance.wire is not None:
         spots = (seen.load or seen.lookup) if disturbance.at == "load" else seen.lookup if seen.load else ()
         fault = next((fault for spot in spots if (fault := disturbance.wire(spot)) is not None), None)
@@ -108,12 +118,14 @@ def _planned(
         if disturbance.waits and not seen.load:
             return None, "the load does not wait for the instance"
         return fault, ""
-    if disturbance.seam and disturbance.seam not in seams:
-        return None, f"the adapter names no seam {disturbance.seam!r} of its own work"
+    if disturbance.seam and disturbance.seam not in seen.seams:
+        return None, f"the adapter names no seam {disturbance.seam!r} of the victim's own work"
     if disturbance.kills and disturbance.seam != "collective" and not seen.load:
         return None, "it would strike in the lookup, after which there is no load"
-    if disturbance.match > 1 and load.replicated:
+    if disturbance.seam == "collective" and disturbance.match > seen.collectives:
         return None, "there is only one collective"
+    if disturbance.evicts and not seen.load and not seen.lookup:
+        return None, "the victim asks the instance for nothing"
     if disturbance.evicts == "last" and not seen.load:
         return None, "the load asks the instance for nothing: the bytes have come before"
     if disturbance.told and not exchanges:
@@ -122,7 +134,7 @@ def _planned(
         return None, "the ranks keep nothing in memory"
     if disturbance.whole and load.replicated:
         return None, "only worker 0 has it in memory"
-    if disturbance.id == "blocks" and (not exchanges or load.replicated or ground.world_size == 1):
+    if disturbance.id == "blocks" and (not exchanges or load.replicated or load.parts or ground.world_size == 1):
         return None, "chunks have no owners to choose"
     return None, ""
 
@@ -152,8 +164,8 @@ def _seen(events: Sequence[WireEvent], lookup: int, load: int, keys: set[str]) -
             if asked >= lookup:
                 phase = "load" if asked >= load else "lookup"
                 found[phase].append((asked, Spot(command, match, kind_of(event))))
-    return Seen(*(tuple(spot for _, spot in sorted(found[phase], key=lambda each: each[0]))
-                  for phase in ("lookup", "load")))
+    told = {phase: tuple(spot for _, spot in sorted(spots, key=lambda each: each[0])) for phase, spots in found.items()}
+    return Seen(told["lookup"], told["load"])
 
 
 class Played:
@@ -196,18 +208,27 @@ class Played:
             self._evict(-1)
         told = self._told(self.prompt[:found])
         # Where nothing is promised the engine has nothing to load.
-        ends = world.load(told, 1, RELEASE if disturbance.waits else "") if found else []
-        step = Step(reports, found, ends, collectives.read(world.entered))
+        ends = world.load(told, 1, RELEASE if disturbance.waits else "") if found and world.usable else []
+        step = Step(reports, found, ends, collectives.read(world.entered), world.unanswered)
         gets = self._counted(set(), before)
         trouble = self._trouble(step)
         self._felt(step)
+        following = self._following() if disturbance.serves and world.usable else None
         after, log = self._after(step), self._log(step)
         self._restore()
         again, tries = self._again(step)
         log = log or (self._log(again) if again is not None else None)
         return Evidence(
             world.size, scenario.load, disturbance, scenario.victim, self.prompt, 1, self.owners, prefix, step,
-            after, again, stores, gets, world.deadline, log, self.ground.described.exchanges, tries, trouble)
+            after, again, stores, gets, world.deadline, log, world.exchanges, tries, following, trouble)
+
+    def _following(self) -> tuple[int, int]:
+        """Look up another prompt, of which only the first chunk is there, once nothing is held any more."""
+        world = self.world
+        world.let_go(self.scenario.victim)
+        other = [self.prompt[0], *chunks("following " + self.prompt[0], len(self.prompt) - 1)]
+        _, found = world.lookup(dict.fromkeys(world.ranks, other))
+        return found, 1
 
     def _told(self, prompt: Sequence[str]) -> dict[int, Sequence[str]]:
         """Return what each rank is told to load."""
@@ -221,10 +242,11 @@ class Played:
 
     def _evict(self, which: int) -> None:
         """Delete a chunk of the victim's own: the first (0) or the last (-1)."""
-        victim = self.scenario.victim
+        victim, parts = self.scenario.victim, self.scenario.load.parts
         mine = [chunk for chunk, owner in zip(self.prompt, self.owners, strict=True) if owner == victim]
-        chunk = mine[which]
-        self._lose(sorted(self.world.keys[chunk]))
+        # Of parts every rank has some of each chunk, and the first chunk is left, so that something is promised.
+        chunk = (self.prompt[1:] if parts else mine)[which]
+        self._lose(sorted(each for each in self.world.keys[chunk] if not parts or each[0] == victim))
         self.world.steps.append(f"evicted chunk {self.prompt.index(chunk)}")
 
     def _lose(self, keys: Sequence[tuple[int, str]]) -> None:
@@ -255,7 +277,7 @@ class Played:
 
     def _after(self, step: Step) -> Step | None:
         """Load once more with the same group, after a step that somebody has not finished, with those that are left."""
-        if not step.unfinished or not self.ground.described.exchanges:
+        if not step.unfinished or not self.world.exchanges:
             return None
         gone = {end.rank for end in step.ends if end.how in ("hang", "crash")}
         left = [rank for rank in self.world.ranks if rank not in gone and self.world.runners[rank].usable]
@@ -268,14 +290,14 @@ class Played:
     def _again(self, step: Step) -> tuple[Step | None, int]:
         """Load again, with a group that was rebuilt where somebody did not finish; return the last try."""
         world = self.world
-        if step.unfinished:
+        if step.unfinished or not world.usable or self.scenario.disturbance.does == "end":
             world.rebuild()
         again: Step | None = None
         for tries in range(1, TRIES + 1):
             reports, found = world.lookup(dict.fromkeys(world.ranks, self.prompt))
-            ends = world.load(dict.fromkeys(world.ranks, self.prompt[:found]), 1) if found else []
-            again = Step(reports, found, ends, collectives.read(world.entered))
-            if again.unfinished or (ends and all(end.uses == len(self.prompt) for end in ends)):
+            ends = world.load(dict.fromkeys(world.ranks, self.prompt[:found]), 1) if found and world.usable else []
+            again = Step(reports, found, ends, collectives.read(world.entered), world.unanswered)
+            if not world.usable or again.unfinished or (ends and all(end.uses == len(self.prompt) for end in ends)):
                 return again, tries
             if self.scenario.disturbance.told == "layout":
                 break
@@ -299,7 +321,8 @@ class Played:
             return None
         ended = all(end.ended for end in step.ends)
         try:
-            judged = validate.validate(log, "load", complete=ended)
+            with _VALIDATING:
+                judged = validate.validate(log, "load", complete=ended)
         except UsageError as error:
             return str(error).replace(str(log), log.name)
         return "" if judged.exit_code == 0 else f"{judged.verdict}: {judged.why or '; '.join(judged.unfinished)}"

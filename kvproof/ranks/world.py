@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -53,6 +53,7 @@ class DescribedRanks:
     loads: tuple[Load, ...]
     devices: tuple[str, ...]
     exchanges: bool
+    rebuilds: bool
     records: bool
     memory: bool
 
@@ -61,7 +62,7 @@ class DescribedRanks:
         """Read the value of `ranks.inside.describe`."""
         loads = tuple(Load(**load) for load in value["loads"])
         return cls(value["name"], value["distribution"], value["version"], loads, tuple(value["devices"]),
-                   value["exchanges"], value["records"], value["memory"])
+                   value["exchanges"], value["rebuilds"], value["records"], value["memory"])
 
 
 @dataclass
@@ -101,7 +102,8 @@ class World:
         self.chunk_bytes, self.direct, self.fields = chunk_bytes, direct, fields
         self.proxies: list[Proxy] = []
         self.runners: list[Runner] = []
-        self.seams: tuple[str, ...] = ()
+        self.seams: dict[int, tuple[str, ...]] = {}
+        self.unanswered: tuple[str, ...] = ()
         self.keys: dict[str, set[tuple[int, str]]] = {}
         self.steps: list[str] = []
         self._stack = ExitStack()
@@ -154,7 +156,8 @@ class World:
                 self.runners.append(self._runner())
             answers = self.each("open", OPEN_DEADLINE, lambda rank: self._opening(rank))
             self._opened(answers)
-            self.seams = tuple(answers[0].value) if isinstance(answers[0], Returned) else ()
+            self.seams = {rank: tuple(answer.value) for rank, answer in enumerate(answers)
+                          if isinstance(answer, Returned)}
         except BaseException:
             self._stack.close()
             raise
@@ -178,7 +181,12 @@ class World:
         given = {"backend": self.ground.backend, "step_timeout": STEP_TIMEOUT,
                  "layout": self.layouts.get(rank, "paged"), **self.fields}
         return RankPlace(inner, self.rendezvous, asynchronous=self.load_how.asynchronous,
-                         log=self._log, **given)
+                         log=self._log, load=self.load_how.name, **given)
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether the ranks agree by collectives; else the engine computes with the least that any has loaded."""
+        return self.ground.described.exchanges and self.load_how.exchanges
 
     @property
     def records(self) -> bool:
@@ -219,7 +227,8 @@ class World:
         for count in range(1, len(prompt) + 1):
             chunks = [(chunk, version) for chunk in prompt[:count]]
             before = [len(proxy.log()) for proxy in self.proxies]
-            answers = self.each("store", self.deadline, lambda rank, chunks=chunks: {"chunks": chunks})  # type: ignore[misc]  # a default binds it
+            answers = self.each("store", self.deadline, lambda rank, chunks=chunks: {  # type: ignore[misc]  # a default binds it
+                "chunks": chunks, "parts": self.load_how.parts})
             outcomes = [answer.value if isinstance(answer, Returned) else None for answer in answers]
             last = [each[-1] for each in outcomes if each is not None]
             if any(each is None for each in outcomes) or not any(each == "hit" for each in last) or any(
@@ -254,6 +263,8 @@ class World:
                    if isinstance(answer, Returned) and answer.value is not None}
         failed = [f"rank {rank} {briefly(answer)}" for rank, answer in enumerate(answers)
                   if not isinstance(answer, Returned)]
+        self.unanswered = tuple(f"rank {rank} {briefly(answer)}" for rank, answer in enumerate(answers)
+                                if isinstance(answer, Hung))
         self.steps.append(f"looked up: {_told(reports)}{'; ' if failed else ''}{'; '.join(failed)}")
         if failed or not reports:
             return reports, 0
@@ -279,9 +290,11 @@ class World:
                 time.sleep(_POLL)
             self.proxies[victim].release(release)
 
-        answers = self.each("load", self.deadline, lambda rank: {"chunks": list(prompts[rank]), "known": known},
-                            only=chosen, meanwhile=waiting if release else None)
+        answers = self.each("load", self.deadline, lambda rank: {
+            "chunks": list(prompts[rank]), "known": known, "parts": self.load_how.parts},
+            only=chosen, meanwhile=waiting if release else None)
         ends = [self._end(rank, prompts[rank], answer) for rank, answer in zip(chosen, answers, strict=True)]
+        ends = ends if self.exchanges else _least(ends)
         for end in ends:
             self.steps.append(f"rank {end.rank} {end.words}")
             if end.how == "crash":
@@ -296,11 +309,27 @@ class World:
 
     def struck(self, rank: int) -> bool:
         """Whether what was armed inside of a rank has struck."""
+        if rank not in self._struck and self.runners[rank].usable:
+            # What a thread of its own has told is read with the next answer.
+            self.each("footprint", SLACK, only=[rank])
         return rank in self._struck
 
+    def let_go(self, rank: int) -> None:
+        """Let go on what is held inside of a rank."""
+        self.each("release", SLACK, only=[rank])
+
+    @property
+    def usable(self) -> bool:
+        """Whether every rank can be called."""
+        return all(runner.usable for runner in self.runners)
+
     def rebuild(self) -> None:
-        """Replace the ranks that are gone, and let all join a new group; raises NotOpened when that does not work."""
-        gone = [rank for rank in self.ranks if not self.runners[rank].usable]
+        """Replace the ranks that are gone, and let all join a new group; raises NotOpened when that does not work.
+
+        All are replaced where a rank cannot join another group.
+        """
+        anew = not self.ground.described.rebuilds
+        gone = [rank for rank in self.ranks if anew or not self.runners[rank].usable]
         for rank in gone:
             self.runners[rank].close()
             self.runners[rank] = self._runner()
@@ -311,7 +340,7 @@ class World:
             if rank in gone:
                 return self.runners[rank].call(_INSIDE + "open", OPEN_DEADLINE, ends=False, **self._opening(rank))
             return self.runners[rank].call(_INSIDE + "rebuild", OPEN_DEADLINE, ends=False, rendezvous=self.rendezvous,
-                                           entered=str(self.entered), log=self._log)
+                                           entered=self._entered, log=self._log)
 
         with ThreadPoolExecutor(self.size, "rank") as pool:
             answers = dict(zip(self.ranks, pool.map(call, self.ranks), strict=True))
@@ -328,7 +357,11 @@ class World:
         return self._stack.enter_context(self.ground.forks.runner(self.ground.connector))
 
     def _opening(self, rank: int) -> dict[str, Any]:
-        return {"place": asdict(self.place(rank)), "entered": str(self.entered)}
+        return {"place": asdict(self.place(rank)), "entered": self._entered}
+
+    @property
+    def _entered(self) -> str:
+        return str(self.entered) if self.exchanges else ""
 
     def _opened(self, answers: Sequence[Answer]) -> None:
         failed = [f"rank {rank} {briefly(answer)}" for rank, answer in enumerate(answers)
@@ -356,6 +389,13 @@ class World:
         if mine:
             with Recorder(self.log, rank, first=len(mine)) as record:
                 record("die", step=mine[-1]["step"])
+
+
+def _least(ends: Sequence[RankEnd]) -> list[RankEnd]:
+    """Return how loads ended of ranks that only say what they have: the engine computes with the least of it."""
+    least = min((end.uses for end in ends if end.finished), default=0)
+    return [replace(end, uses=least, words=f"{end.words.replace('computes with', 'has')}; the engine computes with "
+                                           f"{least}") if end.finished else end for end in ends]
 
 
 def _told(reports: Mapping[int, int]) -> str:
