@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from kvproof.ranks.disturbances import MENU
+from kvproof.ranks.rules import RULES
 from kvproof.spec import library
 
 ROOT = Path(__file__).parents[1]
@@ -97,3 +99,9 @@ def test_every_verdict_and_link_in_the_readme_exists() -> None:
     text = (ROOT / "README.md").read_text()
     for path in re.findall(r"`((?:docs|kvproof|tests|models|faults|spec|bench)/[\w./*-]*)`", text):
         assert list(ROOT.glob(path.rstrip("/"))), f"README names {path}, which is not there"
+
+
+def test_the_page_about_ranks_names_every_rule_and_disturbance() -> None:
+    text = (ROOT / "docs" / "testing-ranks.md").read_text()
+    missing = [each for each in (*RULES, *(entry.id for entry in MENU)) if f"`{each}`" not in text]
+    assert missing == []
