@@ -55,12 +55,18 @@ class Asked:
 
     def takes(self, rule: str, case: Case) -> bool:
         """Whether this cell is asked for."""
-        def among(name: str, patterns: tuple[str, ...]) -> bool:
-            return not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
         fault = case.fault
-        return among(rule, self.rules) and among(case.read.name, self.reads) and (
-            among(fault, self.faults) or among(fault.partition("@")[0], self.faults)
-            or among(fault.partition(":")[0], self.faults))
+        return _among(rule, self.rules) and self.reading(case.read.name) and (
+            _among(fault, self.faults) or _among(fault.partition("@")[0], self.faults)
+            or _among(fault.partition(":")[0], self.faults))
+
+    def reading(self, read: str) -> bool:
+        """Whether any cell of this read is asked for."""
+        return _among(read, self.reads)
+
+
+def _among(name: str, patterns: tuple[str, ...]) -> bool:
+    return not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 @dataclass(frozen=True, slots=True)

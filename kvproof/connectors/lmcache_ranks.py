@@ -164,6 +164,7 @@ class LMCacheRanks(RankAdapter):
     distribution = "lmcache"
     loads = tuple(load for kind in _KINDS for load in _loads(kind))
     rebuilds = False
+    layouts = False
     preload: ClassVar[tuple[str, ...]] = (
         "kvproof.connectors.lmcache_ranks", "torch.distributed",
         *LMCacheRedis.preload, *LMCacheResp.preload, *LMCacheValkey.preload)

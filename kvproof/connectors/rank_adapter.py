@@ -93,6 +93,8 @@ class RankAdapter:
     exchanges: ClassVar[bool] = True
     """Whether the ranks agree by collectives of torch.distributed; else each rank loads by itself, says how much it
     has, and the engine computes with the least of it."""
+    layouts: ClassVar[bool] = True
+    """Whether the KV cache of a rank can have another layout than those of its peers, `RankPlace.layout`."""
     rebuilds: ClassVar[bool] = True
     """Whether a rank can join a new group; else all ranks are started anew, each in a fresh process."""
     records: ClassVar[bool] = False

@@ -66,9 +66,15 @@ def grounds(
 
 
 def plans(ground: Ground, asked: Asked, known: Sequence[KnownCell] = ()) -> list[Planned]:
-    """Return what is to be played for each way to load; raises UsageError for known cells that there are not."""
-    found = [scenario.plan(ground, load) for load in ground.described.loads]
-    require_cells(known, ground.connector.name, ground.connector.version, [
+    """Return what is to be played for each way to load that is asked for.
+
+    Raises UsageError for known cells that there are not, in those ways to load.
+    """
+    loads = [load for load in ground.described.loads if asked.reading(load.name)]
+    left = {load.name for load in ground.described.loads} - {load.name for load in loads}
+    found = [scenario.plan(ground, load) for load in loads]
+    told = [entry for entry in known if found and not left & set(entry.read)]
+    require_cells(told, ground.connector.name, ground.connector.version, [
         (rule.id, name, each.load.name) for planned in found for each in planned.scenarios
         for rule in rules(ground, each) for name in (each.id, each.id.replace("@first", "@last"))])
     for planned in found:

@@ -61,8 +61,8 @@ def describe(session: Session) -> dict[str, Any]:
     return {
         "name": adapter.name, "distribution": adapter.distribution, "version": version,
         "loads": [asdict(load) for load in adapter.loads], "devices": list(adapter.devices),
-        "exchanges": adapter.exchanges, "rebuilds": adapter.rebuilds, "records": adapter.records,
-        "memory": adapter.memory,
+        "exchanges": adapter.exchanges, "rebuilds": adapter.rebuilds, "layouts": adapter.layouts,
+        "records": adapter.records, "memory": adapter.memory,
     }
 
 

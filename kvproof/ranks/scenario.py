@@ -130,6 +130,8 @@ def _planned(
         return None, "the load asks the instance for nothing: the bytes have come before"
     if disturbance.told and not exchanges:
         return None, "the ranks exchange nothing by which they could see it"
+    if disturbance.told == "layout" and not ground.described.layouts:
+        return None, "the ranks have KV caches of one layout only"
     if disturbance.whole and not ground.described.memory:
         return None, "the ranks keep nothing in memory"
     if disturbance.whole and load.replicated:

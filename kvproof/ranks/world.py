@@ -54,6 +54,7 @@ class DescribedRanks:
     devices: tuple[str, ...]
     exchanges: bool
     rebuilds: bool
+    layouts: bool
     records: bool
     memory: bool
 
@@ -62,7 +63,7 @@ class DescribedRanks:
         """Read the value of `ranks.inside.describe`."""
         loads = tuple(Load(**load) for load in value["loads"])
         return cls(value["name"], value["distribution"], value["version"], loads, tuple(value["devices"]),
-                   value["exchanges"], value["rebuilds"], value["records"], value["memory"])
+                   value["exchanges"], value["rebuilds"], value["layouts"], value["records"], value["memory"])
 
 
 @dataclass
