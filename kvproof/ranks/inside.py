@@ -46,6 +46,7 @@ class _Open:
 _open: list[_Open] = []
 _armed: list[Strike] = []
 _passed = 0
+_seen: set[str] = set()
 _released = threading.Event()
 _HELD = 30.0
 """Seconds after which what is held goes on by itself."""
@@ -66,8 +67,8 @@ def describe(session: Session) -> dict[str, Any]:
     }
 
 
-def open(session: Session, place: dict[str, Any], entered: str) -> list[str]:
-    """Open a rank at `place`, the fields of a `RankPlace`; return its seams.
+def open(session: Session, place: dict[str, Any], entered: str) -> None:
+    """Open a rank at `place`, the fields of a `RankPlace`.
 
     entered: where collectives are recorded; "" where the ranks have none.
     """
@@ -79,10 +80,8 @@ def open(session: Session, place: dict[str, Any], entered: str) -> list[str]:
         recording.enter_context(_recorded(session, entered, inner.rank))
     rank = adapter(where)
     _open.append(_Open(rank, recording))
-    seams = rank.seams()
-    for name, (owner, method) in seams.items():
+    for name, (owner, method) in rank.seams().items():
         setattr(owner, method, _seamed(session, name, getattr(owner, method)))
-    return [*seams, *(["collective"] if entered else [])]
 
 
 def store(session: Session, chunks: Sequence[tuple[str, int]], parts: bool = False) -> list[str]:
@@ -143,6 +142,13 @@ def arm(session: Session, seam: str, does: str, match: int = 1) -> None:
     _passed = 0
     _released.clear()
     _armed[:] = [Strike(seam, does, match)]
+
+
+def passed(session: Session) -> list[str]:
+    """Return the seams that were passed since this was asked for the last time."""
+    names = sorted(_seen)
+    _seen.clear()
+    return names
 
 
 def release(session: Session) -> None:
@@ -208,10 +214,11 @@ def _seamed(session: Session, name: str, method: Callable[..., Any]) -> Callable
     return passed
 
 
-def _passing(session: Session, seam: str) -> None:
+def _passing(session: Session, name: str) -> None:
     """Strike, if what is armed is due at this seam now."""
     global _passed
-    if not _armed or _armed[0].seam != seam:
+    _seen.add(name)
+    if not _armed or _armed[0].seam != name:
         return
     _passed += 1
     if _passed != _armed[0].match:
@@ -226,5 +233,5 @@ def _passing(session: Session, seam: str) -> None:
         _released.wait(_HELD)
         return
     if strike.does == "no-memory":
-        raise MemoryError(f"kvproof: no memory at {seam}")
-    raise RuntimeError(f"kvproof: an exception at {seam}")
+        raise MemoryError(f"kvproof: no memory at {name}")
+    raise RuntimeError(f"kvproof: an exception at {name}")

@@ -53,12 +53,12 @@ class Scenario:
 class Seen:
     """What a rank did in a step without disturbance: what it asked its instance for in the lookup, and in the load.
 
-    seams: of its own work. collectives: how many it went through.
+    seams: what it passed of those that its adapter names, and "collective". collectives: how many it went through.
     """
 
     lookup: tuple[Spot, ...] = ()
     load: tuple[Spot, ...] = ()
-    seams: tuple[str, ...] = ()
+    seams: frozenset[str] = frozenset()
     collectives: int = 0
 
 
@@ -75,16 +75,17 @@ def observe(ground: Ground, load: Load) -> dict[int, Seen]:
     with World(ground, _name(ground, load, "plan"), load) as world:
         prompt = chunks(world.name, world.size + 2)
         world.store(prompt, 1)
+        world.passed()
         marks = [[len(proxy.log()) for proxy in world.proxies]]
         told = dict.fromkeys(world.ranks, prompt)
         _, found = world.lookup(told)
         marks.append([len(proxy.log()) for proxy in world.proxies])
         world.load(dict.fromkeys(world.ranks, prompt[:found]), 1)
         keys = {key for keys in world.keys.values() for key in keys}
-        entered = collectives.read(world.entered)
+        entered, passed = collectives.read(world.entered), world.passed()
         return {
             rank: replace(_seen(proxy.log(), marks[0][rank], marks[1][rank], {key for _, key in keys}),
-                          seams=world.seams[rank], collectives=len(entered.of(rank)))
+                          seams=passed[rank], collectives=len(entered.of(rank)))
             for rank, proxy in enumerate(world.proxies)}
 
 
@@ -119,7 +120,7 @@ def _planned(
             return None, "the load does not wait for the instance"
         return fault, ""
     if disturbance.seam and disturbance.seam not in seen.seams:
-        return None, f"the adapter names no seam {disturbance.seam!r} of the victim's own work"
+        return None, f"the victim passes no seam {disturbance.seam!r} that its adapter names"
     if disturbance.kills and disturbance.seam != "collective" and not seen.load:
         return None, "it would strike in the lookup, after which there is no load"
     if disturbance.seam == "collective" and disturbance.match > seen.collectives:

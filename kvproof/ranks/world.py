@@ -103,7 +103,6 @@ class World:
         self.chunk_bytes, self.direct, self.fields = chunk_bytes, direct, fields
         self.proxies: list[Proxy] = []
         self.runners: list[Runner] = []
-        self.seams: dict[int, tuple[str, ...]] = {}
         self.unanswered: tuple[str, ...] = ()
         self.keys: dict[str, set[tuple[int, str]]] = {}
         self.steps: list[str] = []
@@ -157,8 +156,6 @@ class World:
                 self.runners.append(self._runner())
             answers = self.each("open", OPEN_DEADLINE, lambda rank: self._opening(rank))
             self._opened(answers)
-            self.seams = {rank: tuple(answer.value) for rank, answer in enumerate(answers)
-                          if isinstance(answer, Returned)}
         except BaseException:
             self._stack.close()
             raise
@@ -314,6 +311,12 @@ class World:
             # What a thread of its own has told is read with the next answer.
             self.each("footprint", SLACK, only=[rank])
         return rank in self._struck
+
+    def passed(self) -> dict[int, frozenset[str]]:
+        """Return which seams each rank has passed since this was asked for the last time."""
+        answers = self.each("passed", SLACK)
+        return {rank: frozenset(answer.value if isinstance(answer, Returned) else ())
+                for rank, answer in enumerate(answers)}
 
     def let_go(self, rank: int) -> None:
         """Let go on what is held inside of a rank."""
