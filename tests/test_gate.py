@@ -14,7 +14,6 @@ import pytest
 
 from kvproof import connectors, contract, registries
 from kvproof.known import cells
-from kvproof.rules import RULES
 
 ROOT = Path(__file__).parents[1]
 INERT = '''
