@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kvproof import check, connectors, witnesses
+from kvproof import check, connectors, contract, witnesses
 from kvproof.causes import causes
 from kvproof.connectors.adapter import PayloadRange, Read
 from kvproof.errors import UsageError
@@ -223,7 +223,7 @@ def test_an_expired_entry_is_a_finding() -> None:
 
 
 def test_the_known_files_that_come_with_kvproof_can_be_read() -> None:
-    entries = cells.load(rules=RULES)
+    entries = cells.load(rules=contract.claims())
     short = [f"{one.connector}: {one.name}" for one in entries if len(one.reason) < 30 or not one.issue]
     assert not short, f"entries without a reason or an issue: {short}"
 

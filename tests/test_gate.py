@@ -12,9 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kvproof import connectors, registries
+from kvproof import connectors, contract, registries
 from kvproof.known import cells
-from kvproof.rules import RULES
 
 ROOT = Path(__file__).parents[1]
 INERT = '''
@@ -207,7 +206,7 @@ def test_the_whole_matrix_is_the_same_again_and_with_xdist_and_without(connector
         assert code == 0, said[-3000:]
         runs[number] = verdicts(junit)
     assert len(runs[0]) > 500, f"{len(runs[0])} cells"
-    entries = [entry for entry in cells.load(rules=RULES) if entry.intermittent is not None]
+    entries = [entry for entry in cells.load(rules=contract.claims()) if entry.intermittent is not None]
     version = connectors.find(connector).version
     for number, run in runs.items():
         assert run.keys() == runs[0].keys(), f"run {number} has other cells"
