@@ -180,7 +180,7 @@ def test_the_false_claim_is_named_with_the_ranks_for_which_it_fails() -> None:
     said = truth.sentence(number)
     assert said.startswith("the claim no-skip is false in state 2: it fails for (r = rank 0, q = rank 1), where "), said
     assert "gone(r) = true" in said
-    assert len(judged.truths) == 18, "12 conjuncts of the invariant and 6 claims"
+    assert len(judged.truths) == 19, "13 conjuncts of the invariant and 6 claims"
     assert judge(recorded.witness()).false == []
 
 
