@@ -37,5 +37,14 @@ def tried(name: str, ranks: int, *, faults: Sequence[str] = (), reads: Sequence[
 
 
 def wrong(rows: Sequence[CellRow]) -> dict[str, str]:
-    """Return what did not pass, and how."""
-    return {row.id: f"{row.verdict}: {row.explain}" for row in rows if row.verdict != "pass"}
+    """Return what did not pass, and how; what had nothing to judge is told by `unjudged`."""
+    return {row.id: f"{row.verdict}: {row.explain}" for row in rows if row.verdict not in ("pass", "unsupported")}
+
+
+def unjudged(rows: Sequence[CellRow]) -> dict[str, set[str]]:
+    """Return the disturbances under which a rule had nothing to judge, by rule and reason."""
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        if row.verdict == "unsupported":
+            found.setdefault(f"{row.rule}: {row.explain}", set()).add(row.fault.partition("@")[0])
+    return found

@@ -37,15 +37,17 @@ class Group:
         os.environ.update(LOOPBACK)
         self._distributed.init_process_group(
             backend, init_method=f"file://{rendezvous}", rank=rank, world_size=world_size, timeout=self._timeout)
+        self._exchanging: Any = None
+        """The group of those who exchange; None for all."""
         self.ended = ""
 
     def exchange(self, numbers: Sequence[int]) -> list[list[int]]:
         """Give numbers of 64 bits to all ranks; return those of each rank, by rank. Raises StepAborted."""
         torch = self._torch
         mine = torch.tensor(list(numbers), dtype=torch.int64, device=self._device)
-        everybodys = [torch.empty_like(mine) for _ in range(self.world_size)]
+        everybodys = [torch.empty_like(mine) for _ in range(self._distributed.get_world_size(self._exchanging))]
         with self._leaving():
-            self._distributed.all_gather(everybodys, mine)
+            self._distributed.all_gather(everybodys, mine, group=self._exchanging)
         return [each.tolist() for each in everybodys]
 
     def broadcast(self, buffer: Buffer, source: int) -> None:

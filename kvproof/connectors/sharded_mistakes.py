@@ -106,14 +106,22 @@ class Lookups(Mistaken):
         return super()._exchange(chunks, step, self._promised)
 
 
+class _Apart(Group):
+    """A group in which the first rank exchanges by itself, and all others with each other."""
+
+    def __init__(self, rendezvous: str, rank: int, world_size: int, backend: str, device: str, timeout: float) -> None:
+        super().__init__(rendezvous, rank, world_size, backend, device, timeout)
+        parts = [part for part in ([0], list(range(1, world_size))) if part]
+        # Every rank has to make every group, also those that it is not in.
+        made = [(part, self._distributed.new_group(part, timeout=self._timeout)) for part in parts]
+        [self._exchanging] = [group for part, group in made if rank in part]
+
+
 class Subgroup(Mistaken):
     """Exchange over a subgroup: the first rank by itself, and all others."""
 
     mutant = "load.agree:subgroup"
-
-    def _agreed(self, said: Said, failure: int) -> int:
-        mine = said[:1] if self._rank == 0 else said[1:]
-        return super()._agreed(mine, failure)
+    group_class = _Apart
 
 
 class NotCompared(Mistaken):

@@ -24,7 +24,7 @@ from kvproof.ranks.rules import RULES, WorldRule
 from kvproof.ranks.scenario import Planned, Scenario
 from kvproof.ranks.world import Ground, described_ranks
 from kvproof.results import INCONCLUSIVE, INTERRUPTED, CellRow, Where, is_finding
-from kvproof.rig import NotOpened
+from kvproof.rig import NotOpened, Unsupported
 from kvproof.rules.rule import Broken, Case, NotFelt
 from kvproof.runner.forks import Forks
 from kvproof.runner.host import ImportCrashed, ImportHung
@@ -162,6 +162,8 @@ def _judged(rule: WorldRule, each: Scenario, evidence: Evidence, steps: list[str
         return _Verdict(error.verdict, error.explain, seconds, {
             "schedule": schedule, "disturbance": f"rank {each.victim}: {each.disturbance.says}", "steps": steps,
             **evidence.trouble})
+    except Unsupported as error:
+        return _Verdict("unsupported", str(error), seconds)
     return _Verdict("pass", "", seconds)
 
 

@@ -71,11 +71,11 @@ class Evidence:
     """One step under one disturbance of one rank, and what came after it.
 
     prompt: the stored chunks, in order. prefix: how many of them could really be had when the ranks looked them up.
-    owners: the rank that stores each. stores, gets: how many chunks each rank stored,
-    and asked its instance for in the step. again: a second step of the same group, where one was made: `anew` says
-    whether the group had been rebuilt by then, and `tries` how often. log: what is wrong with the ranks' own log, ""
-    when it is a behaviour of the spec, None when they write none. following: of the lookup of another prompt, right
-    after the disturbance, how many chunks it promised and how many were there.
+    owners: the rank that stores each. stores, gets: how many chunks each rank stored, and asked its instance for in the
+    step. after: one more load of the same group, where somebody had not finished the step. again: the last of `tries`
+    steps once nothing is disturbed, of a group that was rebuilt where it had to be. log: what is wrong with the ranks'
+    own log, "" when it is a behaviour of the spec, None when they write none. following: of the lookup of another
+    prompt, right after the disturbance, how many chunks it promised and how many were there.
     """
 
     world_size: int

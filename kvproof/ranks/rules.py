@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kvproof.ranks.disturbances import Disturbance
 from kvproof.ranks.evidence import Evidence, RankEnd, Step
 from kvproof.ranks.story import stall
+from kvproof.rig import Unsupported
 from kvproof.rules.rule import Broken
 
 
@@ -15,7 +16,8 @@ from kvproof.rules.rule import Broken
 class WorldRule:
     """A clause of the contract over a world.
 
-    id: stable. check: raises Broken when the clause does not hold. applies: whether it says anything under a
+    id: stable. check: raises Broken when the clause does not hold, and Unsupported when what happened gave it nothing
+    to judge. applies: whether it says anything under a
     disturbance, of ranks that exchange (True) or not.
     """
 
@@ -63,6 +65,8 @@ def _same(step: Step) -> None:
 
 def no_skip(evidence: Evidence) -> None:
     """Leave no peer waiting in a collective while alive, unless the step is given up for the whole group."""
+    if not evidence.step.ends and (evidence.again is None or not evidence.again.ends):
+        raise Unsupported("nothing was promised, so that no rank loaded anything")
     _no_skip(evidence.step, "")
     if evidence.again is not None:
         _no_skip(evidence.again, "in the next step, ")
@@ -113,6 +117,10 @@ def bounded_step(evidence: Evidence) -> None:
 
 def all_or_nothing(evidence: Evidence) -> None:
     """Have on every rank that finished, byte for byte, what any uses; after an abort begin no step of that group."""
+    if not evidence.step.ends:
+        raise Unsupported("nothing was promised, so that no rank loaded anything")
+    if evidence.world_size == 1 and evidence.after is None:
+        raise Unsupported("one rank has no peers that could have less")
     most = max((end.uses for end in evidence.step.finished), default=0)
     for end in evidence.step.finished:
         # What it uses itself is for no-stale-hit to look at.
@@ -131,6 +139,8 @@ def all_or_nothing(evidence: Evidence) -> None:
 
 def no_stale_hit(evidence: Evidence) -> None:
     """Compute only with chunks that were asked for, with every byte as it was stored."""
+    if not any(end.uses for step in (evidence.step, evidence.again) if step is not None for end in step.finished):
+        raise Unsupported("no rank computed with any chunk")
     for when, step in (("", evidence.step), ("in the next step, ", evidence.again)):
         if step is None:
             continue

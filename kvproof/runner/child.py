@@ -103,8 +103,9 @@ def main(target: str) -> None:
 def _answer(session: Session, message: dict[str, Any]) -> dict[str, Any]:
     number = message["number"]
     try:
-        # Found before the watchdog is armed: an import of ours is not the connector's time.
+        # Found before the deadline and its watchdog begin: an import of ours is not the connector's time.
         function = _function(message["call"])
+        messages.send(session.channel, {"began": number})
         faulthandler.dump_traceback_later(message["deadline"], file=STACKS)
         try:
             return {"number": number, "returned": function(session, **message["arguments"])}

@@ -23,13 +23,17 @@ from kvproof.runner.declared import InvalidAdapter
 from kvproof.runner.evidence import Output, Stacks, kernel_view, resident_bytes, state_of
 from kvproof.runner.forkserver import IMPORT_DEADLINE
 
-GRACE = 0.6
-"""Seconds after a deadline within which the watchdog's stacks must have been written."""
+GRACE = 2.0
+"""Seconds after a deadline within which the watchdog's stacks must have been written; most take a hundredth of one."""
 MEMORY_LIMIT = 4 << 30
 """Resident bytes that a runner may reach before it is ended."""
+_ANSWERING = 0.6
+"""Seconds after an import's deadline within which the fork server must have said how it went."""
 _SAMPLE = 0.02
 _FROZEN = 1.0
 """Seconds without a sample after which we take ourselves to have been stopped, and not the runner to be slow."""
+_BEGINNING = 5.0
+"""Seconds within which a runner must have found what it is to call; then the call's own deadline begins."""
 _DYING = 1.0
 """Seconds within which a process that has closed its socket must be seen to have ended."""
 
@@ -161,7 +165,7 @@ class ForkServer:
 
     def _process(self, target: str, fds: list[int]) -> Process:
         try:
-            return request(self.control, {"target": target}, fds, self.import_deadline + GRACE)
+            return request(self.control, {"target": target}, fds, self.import_deadline + _ANSWERING)
         except SpawnerGone as error:
             end = self.process.wait(_DYING) or self.process.close()
             raise ImportCrashed(target, end, self.stacks.fresh()) from error
@@ -226,6 +230,7 @@ class Runner:
         self._stacks = stacks
         self._notes: list[dict[str, Any]] = []
         self._number = 0
+        self._until = 0.0
         self._usable = True
         self.turns: Turns | None = None
         channel.setblocking(False)
@@ -257,7 +262,7 @@ class Runner:
         except OSError:
             return self._died()
         with ExitStack() as resting:
-            answer = self._wait(time.monotonic() + deadline, deadline, resting)
+            answer = self._wait(deadline, resting)
         self._drain()
         if not isinstance(answer, (Returned, Raised)):
             self._usable = False
@@ -282,7 +287,8 @@ class Runner:
             self.turns.__exit__()
             resting.callback(self.turns.__enter__)
 
-    def _wait(self, until: float, deadline: float, resting: ExitStack) -> Answer:
+    def _wait(self, deadline: float, resting: ExitStack) -> Answer:
+        self._until = time.monotonic() + _BEGINNING
         rests = time.monotonic() + PATIENCE
         poller = select.poll()
         for source in (self._channel.fileno(), self._pipe, self.process.fileno()):
@@ -292,15 +298,15 @@ class Runner:
             now = time.monotonic()
             if now - last > _FROZEN:
                 # This process itself did not run, so the runner may not have run either.
-                until += now - last
+                self._until += now - last
             last = now
-            ready = dict(poller.poll(1000 * max(0.0, min(_SAMPLE, until - time.monotonic()))))
+            ready = dict(poller.poll(1000 * max(0.0, min(_SAMPLE, self._until - time.monotonic()))))
             if self._pipe in ready and not self._drain():
                 poller.unregister(self._pipe)
             if self._channel.fileno() in ready:
                 self._reader.receive()
                 try:
-                    answer = self._next_answer()
+                    answer = self._next_answer(deadline)
                 except (ValueError, TypeError, KeyError) as error:
                     return Died(self.process.close(), f"no stacks: it wrote nonsense into its channel ({error})"[:500])
                 if answer is not None:
@@ -313,13 +319,15 @@ class Runner:
             if time.monotonic() >= rests:
                 rests = float("inf")
                 self._rest(resting)
-            if time.monotonic() >= until:
+            if time.monotonic() >= self._until:
                 return Hung(deadline, self._stacks_of_hung(), self._told())
 
-    def _next_answer(self) -> Answer | None:
+    def _next_answer(self, deadline: float) -> Answer | None:
         while (message := self._reader.next()) is not None:
             if "note" in message:
                 self._notes.append(dict(message["note"]))
+            elif message.get("began") == self._number:
+                self._until = time.monotonic() + deadline
             elif message["number"] != self._number:
                 raise ValueError(f"an answer to call {message['number']}, in call {self._number}")
             elif "raised" in message:
@@ -342,12 +350,13 @@ class Runner:
         return Died(end, written or self._no_stacks(f"the process {end}"), self._told())
 
     def _stacks_of_hung(self) -> str:
-        written = self._stacks.wait(GRACE)
+        stopped = state_of(self.process.pid) == "T"
+        written = self._stacks.fresh() if stopped else self._stacks.wait(GRACE)
         native = "".join(f"  {line}\n" for line in kernel_view(self.process.pid))
         if written:
             return f"{written}\nThreads as the kernel sees them:\n{native}"
-        state = state_of(self.process.pid)
-        why = "it is stopped by a signal" if state == "T" else f"its watchdog wrote nothing (state {state})"
+        silent = f"its watchdog wrote nothing (state {state_of(self.process.pid)})"
+        why = "it is stopped by a signal" if stopped else silent
         return f"{self._no_stacks(why)}\nThreads as the kernel sees them:\n{native}"
 
     @staticmethod
