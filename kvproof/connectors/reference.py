@@ -38,11 +38,12 @@ class Reference(Adapter):
     devices = ("cpu", "cuda")
     abandons = "cancel"
     client_class: ClassVar[type[Client]] = Client
+    staging_class: ClassVar[type[Staging]] = Staging
 
     def __init__(self, place: Place) -> None:
         """Connect; raises ConnectionError when the server cannot be reached or refuses the password."""
         super().__init__(place)
-        self._staging = Staging() if place.device != "cpu" else None
+        self._staging = self.staging_class() if place.device != "cpu" else None
         self.client = self.client_class(place)
 
     def stored(self, key: ChunkKey) -> str:

@@ -1,6 +1,7 @@
-"""Run the replays and the round trips on a GPU where there is one, else on the CPU; write one JSON file.
+"""Run what concerns buffers on a GPU where there is one, else on the CPU; write one JSON file.
 
-Wheels in a folder are unpacked into a temporary directory that this run alone looks into; nothing is installed.
+The replays, round trips of real chunk sizes, what streams order, and the rules over worlds of ranks. Wheels in a folder
+are unpacked into a temporary directory that this run alone looks into; nothing is installed.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _seen(device: str) -> dict[str, str]:
 def _run(device: str, path: Path) -> int:
     from kvproof import connectors, known, replay, report
     from kvproof.faults.servers import open_server
-    from kvproof.gpu import round_trips, worlds
+    from kvproof.gpu import ordering, round_trips, worlds
     from kvproof.replays import REPLAYS
     from kvproof.results import Results
 
@@ -112,18 +113,19 @@ def _run(device: str, path: Path) -> int:
     with open_server() as server:
         plain = [connector for connector in found if connector.bug is None]
         results.cells = round_trips.run(plain, server, device, lambda row: None)
+        results.cells += ordering.run(plain, server, device, lambda row: None, stopped)
     if not stopped.is_set():
         results.cells += worlds.run(device, lambda row: None, stopped)
     results.complaints = known.judge(results.replays, known.load(bugs=REPLAYS), date.today())
     results.seconds = time.monotonic() - begun
     results.write(path)
     print(report.table(results), end="")
-    for world, what in ((False, "round trips"), (True, "worlds of ranks")):
-        for verdict, number in sorted(Counter(row.verdict for row in results.cells if row.world == world).items()):
-            print(f"{what}: {number} {verdict}")
+    told = Counter(("worlds of ranks" if row.world else row.rule, row.verdict) for row in results.cells)
+    for (name, verdict), number in sorted(told.items()):
+        print(f"{name}: {number} {verdict}")
     for row in results.cells:
         if row.verdict not in ("pass", "unsupported"):
-            print(f"  {row.connector} {row.read}: {row.verdict}: {row.explain}")
+            print(f"  {row.connector} {row.rule} {row.read}: {row.verdict}: {row.explain}")
     print(f"written to {path}")
     return results.exit_code
 
