@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kvproof.results import CellRow, is_finding
@@ -56,12 +56,21 @@ def words(row: CellRow) -> str:
     said = row.explain
     for name in (row.fault, row.read):
         said = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "…", said) if name else said
-    return f"{row.verdict}: {_VARYING.sub('#', said)}"
+    return f"{row.verdict}: {alike(said)}"
+
+
+def alike(said: str) -> str:
+    """Return what is said without its numbers and hashes: what two of one cause have in common."""
+    return _VARYING.sub("#", said)
 
 
 def innermost(row: CellRow) -> str:
     """Return the innermost frame of a row's stack that does not only wait, as file:line and function; "" without."""
-    stack = row.evidence.get("stack") or []
+    return frame_of(row.evidence.get("stack") or [])
+
+
+def frame_of(stack: str | Sequence[object]) -> str:
+    """Return the innermost frame of a stack that does not only wait, as file:line and function; "" without one."""
     found = [frame for frame in (stack.splitlines() if isinstance(stack, str) else map(str, stack))
              if ", line " in frame]
     if not found:

@@ -113,20 +113,27 @@ def plan(
     Raises NotOpened where a read does not work without any disturbance, and UsageError for a known entry that speaks
     of a fault or a read that there is not.
     """
-    shapes: list[tuple[Read, Shape]] = [(read, shape) for read in ground.described.reads
-                                        for shape in ("present", "absent")]
-    shapes += [(PUT, "put"), (PUT, "overwrite")]
-    recordings: dict[tuple[str, Shape], Recording] = {}
-    if ground.described.truth == "resp":
-        begun = {(read.name, shape): pool.submit(_record, ground, read, shape) for read, shape in shapes}
-        recordings = {name: future.result() for name, future in begun.items()}
-    made = Plan(ground.described, TIMEOUT, recordings, ground.server.kind)
+    made = Plan(ground.described, TIMEOUT, recorded(ground, pool), ground.server.kind)
     cells = [Planned(rule, case) for rule in RULES.values() for case in rule.cases(made)]
     if ground.server.kind == "valkey":
         # On other servers there are fewer faults.
         require_cells(known, ground.connector.name, ground.version,
                       [(cell.rule.id, cell.case.fault, cell.case.read.name) for cell in cells])
     return [cell for cell in cells if asked.takes(cell.rule.id, cell.case)]
+
+
+def recorded(ground: Ground, pool: ThreadPoolExecutor) -> dict[tuple[str, Shape], Recording]:
+    """Make each read, and a store, without a disturbance, and return what passed; nothing for one without a server.
+
+    Raises NotOpened where that does not work.
+    """
+    shapes: list[tuple[Read, Shape]] = [(read, shape) for read in ground.described.reads
+                                        for shape in ("present", "absent")]
+    shapes += [(PUT, "put"), (PUT, "overwrite")]
+    if ground.described.truth != "resp":
+        return {}
+    begun = {(read.name, shape): pool.submit(_record, ground, read, shape) for read, shape in shapes}
+    return {name: future.result() for name, future in begun.items()}
 
 
 def _record(ground: Ground, read: Read, shape: Shape) -> Recording:

@@ -1,0 +1,162 @@
+"""New cases: at random from nothing, or from a case that was worth keeping, with a change or two.
+
+Nothing here knows any bug. What a connector can do is what its adapter declares; where faults may strike is what passed
+on the wire when each read was made once, and how often each was made is what a case makes of it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kvproof.campaigns.case import CHUNKS, MOST_FAULTS, MOST_INSTANCES, MOST_STEPS, Case, Step
+from kvproof.connectors.adapter import Read
+from kvproof.faults.fault import Fault
+from kvproof.faults.schedule import Schedule
+from kvproof.replays.lost_completion import WAYS
+from kvproof.rules.menu import MENU, Disturbance, Spot
+
+UNSEEN = frozenset({"duplicate", "coalesce"})
+"""Entries of the menu that are not drawn: a second reply is the next request's to any client that pairs in order."""
+SIZES = (4096, 512, 8192, 65_536, 1 << 20)
+_MATCHES = (1, 1, 1, 1, 2, 2, 3, 4, 6, 10)
+
+
+@dataclass(frozen=True)
+class Generator:
+    """Makes cases for one connector.
+
+    reads: those that the adapter declares. spots: where faults may strike. gaps: how many gaps there are
+    (adapter.gaps). sizes: of chunks, that it can hold. timeout: what the connector is told. resp3: whether it speaks
+    RESP3. integrity: whether a changed bit has to be seen. masks: whether it has a known bug that can be kept away.
+    """
+
+    reads: tuple[Read, ...]
+    spots: tuple[Spot, ...]
+    gaps: int
+    sizes: tuple[int, ...]
+    timeout: float
+    resp3: bool
+    integrity: bool
+    masks: bool
+
+    def fresh(self, choose: random.Random) -> Case:
+        """Return a case that is made from nothing."""
+        place: dict[str, Any] = {}
+        instances = 1 if choose.random() < 0.6 else choose.randint(2, MOST_INSTANCES)
+        if choose.random() < 0.35:
+            place["world_size"] = choose.choice((2, 2, 3, 4))
+            if choose.random() < 0.6:
+                place["replicated"] = True
+        if choose.random() < 0.2 and len(self.sizes) > 1:
+            place["chunk_bytes"] = choose.choice(self.sizes[1:])
+        if choose.random() < 0.2:
+            place["connections"] = choose.choice((2, 3))
+        steps = [self._step(choose, instances) for _ in range(choose.randint(1, 7))]
+        if choose.random() < 0.7:
+            # Most of what can go wrong needs something that is stored.
+            steps.insert(0, Step("put", 0, self._chunks(choose)))
+        many = [(0, 1, 1, 1, 2, 3), (0, 0, 1)]
+        schedules = [self._schedule(choose, choose.choice(many[min(number, 1)])) for number in range(instances)]
+        return self._fitted(Case(place, tuple(steps), tuple(schedules), self.masks and choose.random() < 0.5))
+
+    def changed(self, case: Case, choose: random.Random, other: Case | None = None) -> Case:
+        """Return a case with one to three changes; other: one of which a part may be taken."""
+        for _ in range(choose.choice((1, 1, 2, 3))):
+            case = self._change(case, choose, other)
+        return self._fitted(case)
+
+    def _change(self, case: Case, choose: random.Random, other: Case | None) -> Case:
+        steps, what = list(case.steps), choose.random()
+        if what < 0.3:
+            steps.insert(choose.randint(0, len(steps)), self._step(choose, case.instances))
+        elif what < 0.4 and len(steps) > 1:
+            steps.pop(choose.randrange(len(steps)))
+        elif what < 0.5 and steps:
+            at = choose.randrange(len(steps))
+            steps[at] = self._step(choose, case.instances)
+        elif what < 0.6 and steps:
+            begin = choose.randrange(len(steps))
+            part = steps[begin: begin + choose.randint(1, 3)]
+            at = choose.randint(0, len(steps))
+            steps[at:at] = part
+        elif what < 0.7 and other is not None:
+            begin = choose.randint(0, len(other.steps))
+            steps += [replace(step, by=min(step.by, case.instances - 1)) for step in other.steps[begin:]]
+        elif what < 0.95:
+            number = choose.randrange(case.instances)
+            schedules = list(case.schedules)
+            mine = list(schedules[number])
+            if mine and choose.random() < 0.6:
+                at = choose.randrange(len(mine))
+                changed = self._moved(mine[at], choose) if choose.random() < 0.5 else self._fault(choose)
+                mine[at: at + 1] = [changed] if changed is not None else []
+            elif (fault := self._fault(choose)) is not None:
+                mine.append(fault)
+            schedules[number] = tuple(mine)
+            return case.without(schedules=tuple(schedules))
+        else:
+            fresh = self.fresh(choose)
+            return case.without(place=fresh.place, masked=fresh.masked)
+        return case.without(steps=tuple(steps))
+
+    def _step(self, choose: random.Random, instances: int) -> Step:
+        by, what = choose.randrange(instances), choose.random()
+        chunks = self._chunks(choose)
+        if what < 0.3:
+            return Step("put", by, chunks)
+        if what < 0.38:
+            return Step("evict", by, chunks[:1])
+        if what < 0.45 and self.gaps:
+            return Step("early", by, (), choose.choice(WAYS), choose.randrange(self.gaps))
+        if what < 0.49:
+            return Step("release")
+        read = choose.choice(self.reads)
+        if what < 0.56 and read.sync and not read.batch:
+            return Step("threads", by, chunks, read.name)
+        return Step("read", by, chunks, read.name)
+
+    def _chunks(self, choose: random.Random) -> tuple[int, ...]:
+        # A few chunks come again and again, so that what one step stores another asks for.
+        many = choose.choice((1, 1, 1, 2, 3, 4))
+        return tuple(dict.fromkeys(min(choose.randrange(len(CHUNKS)), choose.randrange(len(CHUNKS)))
+                                   for _ in range(many)))
+
+    def _schedule(self, choose: random.Random, many: int) -> Schedule:
+        return tuple(fault for _ in range(many) if (fault := self._fault(choose)) is not None)
+
+    def _fault(self, choose: random.Random) -> Fault | None:
+        """Return an entry of the menu at some place, or None where there is none."""
+        fits = [entry for entry in MENU if self._may(entry)]
+        for _ in range(20 if self.spots else 0):
+            spot = choose.choice(self.spots)
+            key = f"*{choose.choice(CHUNKS)}*" if choose.random() < 0.3 else "*"
+            at = replace(spot, key=key, match=choose.choice(_MATCHES))
+            fault = choose.choice(fits).at(at, self.timeout)
+            if fault is not None:
+                return fault
+        return None
+
+    def _moved(self, fault: Fault, choose: random.Random) -> Fault:
+        return replace(fault, match=choose.choice(_MATCHES), key="*" if choose.random() < 0.5 else fault.key)
+
+    def _may(self, entry: Disturbance) -> bool:
+        return entry.id not in UNSEEN and (self.resp3 or not entry.resp3) and (
+            self.integrity or entry.group != "damage")
+
+    def _fitted(self, case: Case) -> Case:
+        """Return the case within the bounds of what is played."""
+        left, schedules = MOST_FAULTS, []
+        for each in case.schedules:
+            schedules.append(each[:left])
+            left -= len(schedules[-1])
+        return case.without(steps=case.steps[:MOST_STEPS], schedules=tuple(schedules))
+
+
+def spots_of(recordings: Sequence[Any], chunk_bytes: int) -> tuple[Spot, ...]:
+    """Return where faults may strike: every request that passed, by its command and the kind of its reply."""
+    found = {(spot.command, spot.kind, spot.payload): spot
+             for recording in recordings for spot in recording.spots(chunk_bytes)}
+    return tuple(found[name] for name in sorted(found))
