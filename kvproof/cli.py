@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvproof import __version__, cli_check, cli_found, proxy
+from kvproof import __version__, cli_check, cli_found, cli_fuzz, proxy
 from kvproof.errors import KvproofError, UsageError
 
 if TYPE_CHECKING:
@@ -135,18 +135,21 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     replay.add_argument(
-        "bug", metavar="BUG|TRACE",
-        help="lost-completion, nil-get, worker-key or cancel-cross-talk; or a trace, a .json file that is there",
+        "bug", metavar="BUG|FILE",
+        help="lost-completion, nil-get, worker-key or cancel-cross-talk; or a .json file that is there: a finding of a "
+             "campaign, or a trace",
     )
     replay.add_argument(
         "-c", "--connector", action="append", metavar="NAME",
         help="NAME, NAME==VERSION or module:Class; may be given more than once",
     )
-    replay.add_argument("--pytest", metavar="FILE", type=Path, help="write the trace as a pytest module of its own")
+    replay.add_argument("--pytest", metavar="FILE", type=Path, help="write the finding or trace as a pytest module")
     _add_common(replay)
     replay.set_defaults(command=_replay)
 
     cli_check.add(commands)
+
+    cli_fuzz.add(commands)
 
     cli_found.add(commands)
 
@@ -235,7 +238,7 @@ def _replay(options: argparse.Namespace) -> int:
     from kvproof.replays import REPLAYS
 
     if options.bug.endswith(".json") and Path(options.bug).exists():
-        return _replay_trace(options)
+        return cli_fuzz.replay(options) if cli_fuzz.is_finding(options.bug) else _replay_trace(options)
     if options.bug not in REPLAYS:
         raise UsageError(f"no replay is called {options.bug!r}; expected one of {', '.join(REPLAYS)}")
     if options.pytest:

@@ -40,7 +40,9 @@ def test_the_contract_holds(connector: str, rule: str, fault: str, read: str, wh
 
 
 def again(row: CellRow) -> str:
-    """Return the command that tries a cell again."""
+    """Return the command that tries a cell again, or plays again what a campaign has found."""
+    if "again" in row.evidence:
+        return str(row.evidence["again"])
     words = ["kvproof", "check", "-c", shlex.quote(row.connector), "--rule", shlex.quote(_literal(row.rule)),
              "--fault", _in_quotes(row.fault), "--read", _in_quotes(row.read)]
     return " ".join([*words, *(f"--{name} {shlex.quote(str(value))}" for name, value in _where(row).items())])

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from kvproof.campaigns.judge import Violation
 from kvproof.causes import alike
 from kvproof.faults.families import FAMILIES
-from kvproof.rules.menu import MENU, Spot
-
-_SPOT = Spot("GET", "GET", "*", 1, 4096, "bulk", True, 4096)
+from kvproof.rules.menu import MENU, TYPICAL
 
 
 def _groups() -> dict[str, str]:
     """Return for each family of faults the group of the menu in which most of its entries are."""
     found: dict[str, list[str]] = {}
     for entry in MENU:
-        fault = entry.at(_SPOT, 1.0)
+        fault = entry.at(TYPICAL, 1.0)
         if fault is not None:
             found.setdefault(fault.kind, []).append(entry.group)
     return {kind: max(found.get(kind, [kind]), key=found.get(kind, [kind]).count) for kind in FAMILIES}
@@ -25,17 +23,48 @@ def _groups() -> dict[str, str]:
 GROUPS = _groups()
 
 
-def cause(violation: Violation, felt: Sequence[str]) -> str:
-    """Return the words that all findings of one cause share.
+def shape(felt: Sequence[str]) -> frozenset[str]:
+    """Return the groups of the faults that were felt."""
+    return frozenset(GROUPS[kind] for kind in felt)
 
-    That is the rule, the verdict, the place where it is stuck (or else what is said, without numbers and chunks), and
-    the groups of the faults that were felt.
-    """
-    shape = "+".join(sorted({GROUPS[kind] for kind in felt})) or "no fault"
-    return f"{where(violation)} [{shape}]"
+
+def cause(violation: Violation, felt: Sequence[str]) -> str:
+    """Return the words that all findings of one cause share: `where`, and the shape of what was felt."""
+    return f"{where(violation)} [{'+'.join(sorted(shape(felt))) or 'no fault'}]"
 
 
 def where(violation: Violation) -> str:
-    """Return the cause without the faults: what a finding has that comes by chance, whatever was done meanwhile."""
-    said = violation.place or alike(violation.explain)
+    """Return the rule, the verdict, and the place where it is stuck, or else what is said without numbers and chunks.
+
+    It is the cause of what comes by chance, whatever was done meanwhile.
+    """
+    said = f"in {violation.place}" if violation.place else alike(violation.explain)
     return f"{violation.rule}: {violation.verdict}: {said}"
+
+
+class Causes:
+    """The causes that are known already, by where and by the shape of what has to be felt."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._shapes: dict[str, list[frozenset[str]]] = {}
+        self._busy: set[str] = set()
+
+    def add(self, place: str, felt: frozenset[str]) -> None:
+        """Take note of one; with no shape it explains whatever is felt meanwhile."""
+        self._shapes.setdefault(place, []).append(felt)
+
+    def explains(self, place: str, felt: frozenset[str]) -> bool:
+        """Whether a known cause needs no more than this."""
+        return any(known <= felt for known in self._shapes.get(place, ()))
+
+    def take(self, place: str) -> bool:
+        """Whether nobody is looking into this place yet; from now on somebody is."""
+        if place in self._busy:
+            return False
+        self._busy.add(place)
+        return True
+
+    def leave(self, place: str) -> None:
+        """Somebody has looked into it."""
+        self._busy.discard(place)

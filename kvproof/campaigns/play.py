@@ -26,9 +26,13 @@ SPARE = "d0e1"
 """The chunk by which is seen whether an instance works again."""
 EARLY = "e0f1"
 """The chunk of calls whose completion comes early; some of them store what their buffer happens to hold."""
+CLOSING = 10.0
+"""Seconds that closing may take beyond the connector's timeout."""
 LIMIT = 5.0
 """Seconds that a connector's declared deadline may have; what is declared beyond is checked by bounded-time."""
 _PAUSE = 0.02
+_ARRIVING = 5.0
+"""Seconds that a call whose completion is awaited may take beyond the connector's timeout: it may not come at all."""
 
 
 @dataclass
@@ -170,7 +174,7 @@ class _Stage:
             else:
                 found = [Found(CHUNKS[chunk], answer, self._outcome(answer)) for chunk in call]
             for each in found:
-                self._note(by, f"{read.name} {each.chunk}", read.name, each.words)
+                self._note(by, f"{read.name} {each.chunk}", read.name, each.words if read.payload else each.outcome)
             self._came_back(answer, rig, f"{read.name} of {', '.join(CHUNKS[chunk] for chunk in call)}")
             self._judge.read(by, read, call, found)
 
@@ -187,7 +191,8 @@ class _Stage:
     def _early(self, step: Step, rig: Rig) -> None:
         """Make a call whose completion comes before the caller waits for it."""
         way = step.how if step.how in WAYS else WAYS[0]
-        answer = rig.run("kvproof.replays.lost_completion:inside", slack=2.0, index=step.gap, way=way, chunk=EARLY)
+        answer = rig.run("kvproof.replays.lost_completion:inside", slack=_ARRIVING, index=step.gap, way=way,
+                         chunk=EARLY)
         self._note(step.by, f"gap {step.gap}, {way}", f"gap {step.gap}", self._outcome(answer))
         self._came_back(answer, rig, f"a call whose completion came early ({way})")
 
@@ -230,7 +235,7 @@ class _Stage:
 
     def _close(self, by: int) -> None:
         rig = self._rigs[by]
-        answer = rig.run("kvproof.runner.calls:close")
+        answer = rig.run("kvproof.runner.calls:close", slack=CLOSING)
         self._note(by, "close", "close", self._outcome(answer))
         if isinstance(answer, (Hung, Died, Grew)):
             self._came_back(answer, rig, "close", "close-resolves")

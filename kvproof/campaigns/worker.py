@@ -20,7 +20,7 @@ from typing import Any
 from kvproof import check, connectors
 from kvproof.campaigns import case as cases
 from kvproof.campaigns.case import Case
-from kvproof.campaigns.cause import cause, where
+from kvproof.campaigns.cause import Causes, cause, shape, where
 from kvproof.campaigns.generate import SIZES, Generator, spots_of
 from kvproof.campaigns.judge import Violation
 from kvproof.campaigns.play import Played, Playground, numbers, play
@@ -64,7 +64,7 @@ class _Target:
     generator: Generator
     seen: set[int] = field(default_factory=set)
     kept: list[Case] = field(default_factory=list)
-    causes: set[str] = field(default_factory=set)
+    causes: Causes = field(default_factory=Causes)
     begun: int = 0
 
 
@@ -166,7 +166,8 @@ class Worker:
             return
         with self._lock:
             target.seen |= set(kept.get("behaviour", ()))
-            target.causes |= set(kept.get("causes", ()))
+            for place, felt in kept.get("causes", ()):
+                target.causes.add(place, frozenset(felt))
             if "case" in kept:
                 target.kept.append(cases.read(kept["case"]))
 
@@ -224,27 +225,25 @@ class Worker:
         """Report a finding: at once as it was seen, then, when its cause is new, how often it comes and how small."""
         violation = played.violation
         assert violation is not None
-        raw = cause(violation, played.felt)
+        place, felt = where(violation), shape(played.felt)
         with self._lock:
-            old = raw in target.causes or where(violation) in target.causes
-            target.causes.add(raw)
-        finding = self._finding(name, case, played, raw)
+            old = target.causes.explains(place, felt) or not target.causes.take(place)
         if old:
-            self._report("seen", connector=name, cause=raw, sometimes=where(violation))
+            self._report("seen", connector=name, where=place, shape=sorted(felt))
             return
-        self._report("found", **finding)
+        try:
+            self._look_into(name, target, case, played, number)
+        finally:
+            with self._lock:
+                target.causes.leave(place)
+
+    def _look_into(self, name: str, target: _Target, case: Case, played: Played, number: str) -> None:
+        violation = played.violation
+        assert violation is not None
+        self._report("found", **self._finding(name, case, played))
         tries = [self._again(target, case, violation, f"{number}-{again}") for again in range(AGAIN)]
         rate = (1 + sum(each is not None for each in tries)) / (1 + AGAIN)
-        if self._stopped.is_set():
-            return
-        if not any(each is not None for each in tries):
-            # It came by chance, so nothing can be left out of the case; nor do its faults tell anything.
-            with self._lock:
-                target.causes.add(where(violation))
-            self._report("shrunk", **finding | {"was": raw, "cause": where(violation), "rate": round(rate, 3)})
-            return
-        least, shown = case, played
-        count = 0
+        least, shown, count = case, played, 0
 
         def shows(candidate: Case) -> bool:
             nonlocal least, shown, count
@@ -254,16 +253,19 @@ class Worker:
                 if again is not None:
                     least, shown = candidate, again
                     return True
-                if self._stopped.is_set():
-                    break
             return False
 
-        shrink(case, shows)
-        assert shown.violation is not None
-        told = cause(shown.violation, shown.felt)
+        chance = not any(each is not None for each in tries)
+        if not chance:
+            shrink(case, shows)
+        if self._stopped.is_set():
+            return
+        # What comes by chance comes whatever is felt, so nothing can be left out, nor do its faults tell anything.
+        felt = frozenset() if chance else shape(shown.felt)
         with self._lock:
-            target.causes.add(told)
-        self._report("shrunk", **self._finding(name, least, shown, told) | {"was": raw, "rate": round(rate, 3)})
+            target.causes.add(where(violation), felt)
+        self._report("shrunk", **self._finding(name, least, shown), was=sorted(shape(played.felt)),
+                     rate=round(rate, 3), chance=chance)
 
     def _again(self, target: _Target, case: Case, violation: Violation, name: str) -> Played | None:
         """Play a case again; return what came of it if it broke the same rule at the same place, else None."""
@@ -276,13 +278,14 @@ class Worker:
         return played if same else None
 
     @staticmethod
-    def _finding(name: str, case: Case, played: Played, words: str) -> dict[str, Any]:
+    def _finding(name: str, case: Case, played: Played) -> dict[str, Any]:
         violation = played.violation
         assert violation is not None
         return {
-            "connector": name, "cause": words, "rule": violation.rule, "verdict": violation.verdict,
-            "explain": violation.explain, "place": violation.place, "case": case.document(), "felt": played.felt,
-            "steps": played.steps, "evidence": played.evidence}
+            "connector": name, "cause": cause(violation, played.felt), "where": where(violation),
+            "shape": sorted(shape(played.felt)), "rule": violation.rule, "verdict": violation.verdict,
+            "explain": violation.explain, "case": case.document(), "felt": played.felt, "steps": played.steps,
+            "evidence": played.evidence}
 
 
 def generator(ground: Ground, pool: ThreadPoolExecutor) -> Generator:

@@ -44,8 +44,12 @@ class KnownCell:
 
     def lists(self, connector: str, version: str, rule: str, fault: str, read: str) -> bool:
         """Whether the entry speaks of this cell."""
-        same = (self.connector, self.rule) == (connector.partition("==")[0], rule)
-        return same and _among(fault, self.fault) and _among(read, self.read) and _is_true_of(self.version, version)
+        same = self.rule == rule and self.speaks_of(connector, version)
+        return same and _among(fault, self.fault) and _among(read, self.read)
+
+    def speaks_of(self, connector: str, version: str) -> bool:
+        """Whether the entry is about this connector, in this version."""
+        return self.connector == connector.partition("==")[0] and _is_true_of(self.version, version)
 
     def covers(self, row: CellRow) -> bool:
         """Whether the entry speaks of this row."""
@@ -98,7 +102,7 @@ def require_cells(
 ) -> None:
     """Raise UsageError for an entry that names a fault or a read of which there is no cell (rule, fault, read)."""
     for entry in entries:
-        if entry.connector != connector.partition("==")[0] or not _is_true_of(entry.version, version):
+        if not entry.speaks_of(connector, version):
             continue
         for what, place, patterns in (("fault", 1, entry.fault), ("read", 2, entry.read)):
             there = {cell[place] for cell in cells if cell[0] == entry.rule}

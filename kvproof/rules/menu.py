@@ -195,3 +195,5 @@ MENU: tuple[Disturbance, ...] = (
     *(_(f"error:{code}", "refusal", Error, code=code) for code in ("OOM", "READONLY", "MISCONF")),
 )
 """Every disturbance of the wire, in the order in which they are tried."""
+TYPICAL = Spot("GET", "GET", "*", 2, 4104, "bulk", True, 4096)
+"""A spot at which most of the menu makes sense."""

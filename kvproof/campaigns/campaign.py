@@ -1,0 +1,223 @@
+"""A campaign: workers play cases until the time is over; what they report is on disk before they go on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvproof.campaigns import hosts
+from kvproof.campaigns.corpus import Corpus, CorpusFailed
+from kvproof.campaigns.findings import Findings, gathered
+from kvproof.campaigns.hosts import Gone, Host
+from kvproof.campaigns.journal import SCHEMA, Journal
+from kvproof.campaigns.worker import Task
+from kvproof.results import versions
+
+_LOST = 5
+"""Workers in a row that may be lost without having played anything, until a campaign gives up."""
+_POLL = 0.1
+_SHARE = 5.0
+"""Seconds after which the corpus is looked at again."""
+_JOURNALLED = frozenset({"found", "shrunk", "seen", "kept"})
+"""The reports that are waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a campaign is: connectors, a seed, seconds, and workers; see `Task` for the rest."""
+
+    connectors: tuple[str, ...]
+    seconds: float
+    seed: int = 0
+    workers: int = 1
+    at_once: int = 12
+    on: str | None = None
+    guided: bool = True
+    server: str | None = None
+    device: str = "cpu"
+
+
+@dataclass
+class State:
+    """What a campaign has done so far, for those who watch it.
+
+    counts: "cases" in all and "cases of NAME", "felt", "could not tell", "played again". behaviours: how many kinds of
+    behaviour were seen. newest: when the last new one was, in seconds since the campaign began. says: what went wrong,
+    a line each. opened: the connectors that are tried, with their versions.
+    """
+
+    asked: Asked
+    findings: Findings
+    counts: Counter[str] = field(default_factory=Counter)
+    behaviours: set[int] = field(default_factory=set)
+    kept: int = 0
+    newest: float = 0.0
+    begun: float = field(default_factory=time.monotonic)
+    says: list[str] = field(default_factory=list)
+    opened: dict[str, str] = field(default_factory=dict)
+    before: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since this run of it began."""
+        return time.monotonic() - self.begun
+
+    def say(self, line: str) -> None:
+        """Take note of what went wrong, once."""
+        if line not in self.says:
+            self.says.append(line)
+
+
+def settings(records: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the record in which a campaign says what it is."""
+    return next((record for record in records if record["record"] == "campaign"), None)
+
+
+class Campaign:
+    """A campaign in a directory."""
+
+    def __init__(self, asked: Asked, journal: Journal, corpus: Corpus | None = None) -> None:
+        """Take up what the journal has."""
+        self._asked, self._journal, self._corpus = asked, journal, corpus
+        self.state = State(asked, gathered(journal.records))
+        for complaint in journal.complaints:
+            self.state.say(complaint)
+        self._kept: list[dict[str, Any]] = []
+        self._number = 0
+        self._shared: set[str] = set()
+        for record in journal.records:
+            self._remember(record)
+            if record["record"] == "worker":
+                self._number = max(self._number, record["number"])
+            if record["record"] == "ended":
+                self.state.before += record["seconds"]
+                self.state.counts.update(record["counts"])
+        if settings(journal.records) is None:
+            journal.append({"record": "campaign", "schema": SCHEMA, "connectors": list(asked.connectors),
+                            "seed": asked.seed, "versions": dict(versions()), "guided": asked.guided})
+
+    def run(self, watch: Callable[[State], None], stopped: threading.Event) -> State:
+        """Play until the time is over or it is stopped; raises JournalFailed, and UsageError for where it is to run."""
+        make = hosts.maker(self._asked.on)
+        running: list[_Running] = []
+        lost = 0
+        shared = 0.0
+        try:
+            running = [self._start(make) for _ in range(self._asked.workers)]
+            while self.state.seconds < self._asked.seconds and not stopped.is_set() and running:
+                if self._corpus is not None and time.monotonic() - shared > _SHARE:
+                    shared = time.monotonic()
+                    self._exchange_cases(running)
+                for each in list(running):
+                    try:
+                        before = self.state.counts["cases"]
+                        if not self._turn(each, running):
+                            running.remove(each)
+                            each.host.stop()
+                        lost = 0 if self.state.counts["cases"] > before else lost
+                    except Gone as gone:
+                        lost += 1
+                        self.state.say(f"{gone}; another one goes on" if lost <= _LOST else f"{gone}")
+                        running.remove(each)
+                        each.host.stop()
+                        if lost <= _LOST:
+                            running.append(self._start(make))
+                watch(self.state)
+                stopped.wait(_POLL)
+        finally:
+            for each in running:
+                each.host.stop()
+            self._journal.append({"record": "ended", "seconds": round(self.state.seconds, 1),
+                                  "counts": self._mine()})
+        return self.state
+
+    def _mine(self) -> dict[str, int]:
+        """Return what was counted in this run, and not in those before."""
+        before: Counter[str] = Counter()
+        for record in self._journal.records:
+            if record["record"] == "ended":
+                before.update(record["counts"])
+        return {name: count - before[name] for name, count in self.state.counts.items()}
+
+    def _start(self, make: Callable[[Task], Host]) -> _Running:
+        self._number += 1
+        asked = self._asked
+        task = Task(asked.connectors, asked.seed, self._number, max(1, asked.at_once // asked.workers), asked.guided,
+                    asked.server, asked.device)
+        self._journal.append({"record": "worker", "number": self._number})
+        return _Running(make(task), learned=list(self._kept))
+
+    def _turn(self, each: _Running, running: list[_Running]) -> bool:
+        """Exchange with one worker; return whether it goes on."""
+        acknowledged, each.acknowledged = each.acknowledged, []
+        learned, each.learned = each.learned, []
+        goes_on = True
+        for report in each.host.exchange(acknowledged, learned):
+            what = report.pop("report")
+            if what == "played":
+                self.state.counts.update(report["counts"])
+            elif what == "opened":
+                self.state.opened[report["connector"]] = f"{report['version']} on {report['server']}"
+            elif what in ("untried", "could not tell"):
+                self.state.say(f"{report['connector']}: {report['says']}")
+            elif what in ("failed", "ended"):
+                if "says" in report:
+                    self.state.say(report["says"])
+                goes_on = False
+            elif what in _JOURNALLED:
+                number = report.pop("number")
+                record = {"record": what, "worker": each.host.task.number, **report}
+                self._journal.append(record)
+                each.acknowledged.append(number)
+                self.state.findings.take(record)
+                told = self._remember(record)
+                for other in running if told else ():
+                    if other is not each:
+                        other.learned.append(told)
+        return goes_on
+
+    def _remember(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Keep what other workers, and later ones, have to know of a record; return it, or nothing."""
+        told: dict[str, Any] = {}
+        if record["record"] == "kept":
+            told = {"connector": record["connector"], "case": record["case"], "behaviour": record["behaviour"]}
+            new = set(record["behaviour"]) - self.state.behaviours
+            self.state.kept += 1
+            if new:
+                self.state.behaviours |= new
+                self.state.newest = self.state.seconds
+        elif record["record"] == "shrunk":
+            shape = [] if record["chance"] else record["shape"]
+            told = {"connector": record["connector"], "causes": [[record["where"], shape]]}
+        if told:
+            self._kept.append(told)
+        return told
+
+    def _exchange_cases(self, running: list[_Running]) -> None:
+        """Give the corpus what is new here, and take from it what is new there."""
+        assert self._corpus is not None
+        try:
+            for told in self._kept:
+                if "case" in told:
+                    self._shared.add(self._corpus.put({"connector": told["connector"], "case": told["case"]}))
+            for name in sorted(self._corpus.names() - self._shared):
+                self._shared.add(name)
+                entry = self._corpus.get(name)
+                if entry is not None and entry.get("connector") in self._asked.connectors and "case" in entry:
+                    for each in running:
+                        each.learned.append({"connector": entry["connector"], "case": entry["case"]})
+        except CorpusFailed as error:
+            self.state.say(f"the corpus: {error}; the campaign goes on without it")
+
+
+@dataclass
+class _Running:
+    """A worker that runs, and what it is still to be told."""
+
+    host: Host
+    acknowledged: list[int] = field(default_factory=list)
+    learned: list[dict[str, Any]] = field(default_factory=list)

@@ -1,0 +1,131 @@
+"""What a campaign has found: one finding a cause, with the first and the smallest case, and how often it was seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+SCHEMA = "kvproof.finding/1"
+
+
+@dataclass
+class Finding:
+    """One cause in one connector.
+
+    where, shape: its cause (campaigns.cause). first: as it was seen first. least: the smallest case that shows it, as
+    it was then; None while it is looked for. seen: in how many cases, of those that were not played again. rate: of
+    how many tries it came again, 1 where always; chance: it did not come again at all in those tries.
+    """
+
+    connector: str
+    where: str
+    shape: frozenset[str]
+    first: Mapping[str, Any]
+    least: Mapping[str, Any] | None = None
+    seen: int = 1
+    rate: float = 0.0
+    chance: bool = False
+    known: bool = False
+
+    @property
+    def shown(self) -> Mapping[str, Any]:
+        """The smallest there is."""
+        return self.least or self.first
+
+    @property
+    def id(self) -> str:
+        """Its name, the same in every campaign."""
+        words = f"{self.connector} {self.where} {'+'.join(sorted(self.shape))}"
+        return f"{self.connector}-{self.shown['rule']}-{blake2b(words.encode(), digest_size=4).hexdigest()}"
+
+    @property
+    def certain(self) -> bool:
+        """Whether it was seen more than once: what came once, and not again, may be the machine's doing."""
+        return (self.least is not None and not self.chance) or self.seen > 1
+
+    @property
+    def size(self) -> int:
+        """How many faults its smallest schedule has."""
+        return sum(map(len, self.shown["case"]["schedules"]))
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON data, which `kvproof replay` reads."""
+        return {"schema": SCHEMA, "id": self.id, "connector": self.connector, "where": self.where,
+                "shape": sorted(self.shape), "seen": self.seen, "rate": self.rate, "chance": self.chance,
+                "known": self.known,
+                "first": dict(self.first), "least": dict(self.shown)}
+
+
+@dataclass
+class Findings:
+    """All findings, put together from what workers report, in whatever order."""
+
+    found: list[Finding] = field(default_factory=list)
+    _pending: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def take(self, record: Mapping[str, Any]) -> Finding | None:
+        """Take in a record of a journal; return the finding that it made or changed, if it did."""
+        if record["record"] == "found":
+            return self._first(record)
+        if record["record"] == "shrunk":
+            return self._shrunk(record)
+        if record["record"] == "seen":
+            known = self._of(record["connector"], record["where"], frozenset(record["shape"]))
+            if known is not None:
+                known.seen += 1
+            return known
+        return None
+
+    def _of(self, connector: str, where: str, shape: frozenset[str]) -> Finding | None:
+        """Return the finding that explains this: the one whose shape is part of it, or else any of that place."""
+        those = [each for each in self.found if (each.connector, each.where) == (connector, where)]
+        return next((each for each in those if each.shape <= shape), those[0] if those else None)
+
+    def _first(self, record: Mapping[str, Any]) -> Finding:
+        shape = frozenset(record["shape"])
+        known = next((each for each in self.found if (each.connector, each.where, each.shape)
+                      == (record["connector"], record["where"], shape)), None)
+        if known is not None:
+            known.seen += 1
+            return known
+        self.found.append(Finding(record["connector"], record["where"], shape, record))
+        return self.found[-1]
+
+    def _shrunk(self, record: Mapping[str, Any]) -> Finding:
+        """Take over the smallest case, whose shape may be less than it seemed; then two findings may be one."""
+        shape = frozenset() if record["chance"] else frozenset(record["shape"])
+        raw = frozenset(record.get("was", record["shape"]))
+        mine = next((each for each in self.found if (each.connector, each.where, each.shape)
+                     == (record["connector"], record["where"], raw) and each.least is None), None)
+        if mine is None:
+            mine = self._first({**record, "shape": sorted(raw)})
+        other = next((each for each in self.found if each is not mine and (each.connector, each.where, each.shape)
+                      == (mine.connector, mine.where, shape)), None)
+        if other is not None:
+            self.found.remove(mine)
+            other.seen += mine.seen
+            mine = other
+        if mine.least is None or _size(record) < _size(mine.least):
+            mine.least = record
+        mine.shape, mine.rate, mine.chance = shape, max(mine.rate, record["rate"]), record["chance"] and not mine.rate
+        return mine
+
+    def certain(self) -> list[Finding]:
+        """Return those that were seen more than once, by connector."""
+        return sorted((each for each in self.found if each.certain), key=lambda each: (each.connector, each.where))
+
+
+def _size(record: Mapping[str, Any]) -> tuple[int, int]:
+    case = record["case"]
+    return (sum(map(len, case["schedules"])), len(case["steps"]))
+
+
+def gathered(records: Iterable[Mapping[str, Any]]) -> Findings:
+    """Return the findings of a journal's records."""
+    findings = Findings()
+    for record in records:
+        findings.take(record)
+    return findings

@@ -1,0 +1,135 @@
+"""Where workers run: processes of this machine, or actors of a Ray cluster; all speak by `Worker.exchange`."""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from kvproof.campaigns.worker import Task
+from kvproof.errors import KvproofError, NotInstalled, UsageError
+
+_ANSWER = 60.0
+"""Seconds within which a worker must answer; it only takes what has happened out of a list."""
+
+
+class Gone(KvproofError):
+    """A worker does not answer any more."""
+
+
+class Host(Protocol):
+    """One worker, wherever it is."""
+
+    task: Task
+
+    def exchange(self, acknowledged: Sequence[int], learned: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """See `Worker.exchange`; raises Gone."""
+
+    def stop(self) -> None:
+        """End it, with everything that it has begun."""
+
+
+class Local:
+    """A worker in a process of this machine, over its standard input and output."""
+
+    def __init__(self, task: Task) -> None:
+        """Start it."""
+        self.task = task
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "kvproof.campaigns.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            start_new_session=True)
+        self._send(asdict(task))
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    def exchange(self, acknowledged: Sequence[int], learned: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """See `Host`."""
+        self._send({"acknowledged": list(acknowledged), "learned": list(learned)})
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], _ANSWER)
+        line = self._process.stdout.readline() if ready else b""
+        if not line.endswith(b"\n"):
+            raise Gone(f"worker {self.task.number} (process {self.pid}) has ended")
+        found: list[dict[str, Any]] = json.loads(line)
+        return found
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise Gone(f"worker {self.task.number} (process {self.pid}) has ended") from error
+
+    def stop(self) -> None:
+        """Close its input, upon which it ends what it has begun, and itself; kill it where it does not."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.close()
+        except OSError:
+            # It has gone already.
+            pass
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+
+class Remote:
+    """A worker as an actor of a Ray cluster."""
+
+    def __init__(self, task: Task, ray: Any) -> None:
+        """Start it, on whichever machine has room."""
+        from kvproof.campaigns.worker import Worker
+
+        self.task, self._ray = task, ray
+        self._actor = ray.remote(Worker).options(num_cpus=1, max_concurrency=2).remote(task)
+
+    def exchange(self, acknowledged: Sequence[int], learned: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """See `Host`."""
+        try:
+            found: list[dict[str, Any]] = self._ray.get(
+                self._actor.exchange.remote(list(acknowledged), list(learned)), timeout=_ANSWER)
+        except (self._ray.exceptions.RayError, TimeoutError) as error:
+            raise Gone(f"worker {self.task.number} on Ray has ended: {type(error).__name__}") from error
+        return found
+
+    def stop(self) -> None:
+        """See `Host`."""
+        try:
+            self._ray.get(self._actor.stop.remote(), timeout=20)
+        except (self._ray.exceptions.RayError, TimeoutError):
+            # It has gone already, or does not come back: it is ended either way.
+            pass
+        self._ray.kill(self._actor)
+
+
+def maker(on: str | None) -> Any:
+    """Return what starts a worker for a task: here, or on the cluster `on` ("ray", or "ray://HOST:PORT").
+
+    Raises UsageError, and NotInstalled where Ray is not.
+    """
+    if on is None:
+        return Local
+    if on != "ray" and not on.startswith("ray://"):
+        raise UsageError(f"--on {on}: expected ray for a cluster on this machine, or ray://HOST:PORT")
+    try:
+        import ray
+    except ImportError:
+        raise NotInstalled("--on ray needs Ray: pip install 'kvproof[ray]'") from None
+    try:
+        ray.init(address=None if on == "ray" else on, log_to_driver=False, logging_level="ERROR",
+                 include_dashboard=False)
+    except (ConnectionError, RuntimeError, OSError, ValueError) as error:
+        raise UsageError(f"--on {on}: there is no cluster to be reached: {str(error).splitlines()[0]}") from error
+    return lambda task: Remote(task, ray)

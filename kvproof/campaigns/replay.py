@@ -1,0 +1,103 @@
+"""Playing a finding again, from its file or from a test."""
+
+from __future__ import annotations
+
+import json
+import pprint
+import threading
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from kvproof import check, connectors
+from kvproof.campaigns import case as cases
+from kvproof.campaigns.cause import where
+from kvproof.campaigns.findings import SCHEMA
+from kvproof.campaigns.play import Played, Playground, play
+from kvproof.errors import UsageError
+
+TIMES = 3
+"""How often a finding is played again."""
+_MODULE = '''"""{title}; `kvproof replay --pytest` wrote this.
+
+It needs kvproof and the connector. The test fails for as long as the finding is there.
+"""
+
+import pytest
+
+from kvproof.campaigns import replay
+
+CONNECTOR = {connector!r}
+CASE = {case}
+
+
+def test_{name}() -> None:
+    for played in replay.played(CONNECTOR, CASE):
+        if played.violation is not None:
+            pytest.fail(f"{{played.violation.rule}}: {{played.violation}}", pytrace=False)
+        assert not played.error, played.error
+'''
+
+
+def is_finding(path: Path) -> bool:
+    """Whether a file holds a finding."""
+    try:
+        return bool(json.loads(path.read_bytes()).get("schema") == SCHEMA)
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Return the finding in a file; raises UsageError for what is none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{path}: {said}; expected a finding of `kvproof fuzz`") from error
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        raise UsageError(f"{path}: expected a finding of `kvproof fuzz` (schema {SCHEMA})")
+    try:
+        cases.read(found["least"]["case"])
+        found["connector"], found["where"], found["id"]
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{path}: the finding lacks {error}; expected one as `kvproof fuzz` writes it") from error
+    return found
+
+
+def played(connector: str, case: Mapping[str, Any], times: int = TIMES, *, server: str | None = None,
+           device: str = "cpu") -> list[Played]:
+    """Play a case on a connector so many times; return what came of each."""
+    read = cases.read(case)
+    with check.grounds(server, device) as make:
+        made = make(connectors.find(connectors.for_device(connector, device)), threading.Event())
+        ground = Playground(**{each.name: getattr(made, each.name) for each in fields(made)})
+        return [play(ground, read, f"replay {connector} {number}") for number in range(times)]
+
+
+def again(path: Path, *, server: str | None = None, device: str = "cpu") -> tuple[int, str]:
+    """Play the finding in a file again; return the exit code and what is said of it."""
+    finding = load(path)
+    tries = played(finding["connector"], finding["least"]["case"], server=server, device=device)
+    same = [each for each in tries if each.violation is not None and where(each.violation) == finding["where"]]
+    out = [f"{finding['id']}: {len(same)} of {len(tries)} times"]
+    shown = (same or tries)[0]
+    if shown.violation is not None:
+        out.append(f"  {shown.violation.rule}: {shown.violation.verdict}: {shown.violation}")
+    out += [f"    {step}" for step in shown.steps]
+    out += [f"  {each.error}" for each in tries if each.error]
+    told = "\n".join(out) + "\n"
+    if same:
+        return 1, told
+    return (3 if any(each.error for each in tries) else 1 if any(each.violation for each in tries) else 0), told
+
+
+def module(path: Path) -> str:
+    """Return the finding in a file as a pytest module of its own."""
+    finding = load(path)
+    case = pprint.pformat(finding["least"]["case"], width=110, sort_dicts=False)
+    title = str(finding["least"]["explain"]).replace("\\", "").replace('"', "'")
+    name = "".join(letter if letter.isalnum() else "_" for letter in finding["id"])
+    return _MODULE.format(title=title, connector=finding["connector"], case=case, name=name)
+
+

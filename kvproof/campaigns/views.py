@@ -1,0 +1,194 @@
+"""What people see of a campaign: a table while it runs, a line now and then in a pipe, and what is left of it after."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from kvproof.campaigns import case as cases
+from kvproof.campaigns.campaign import State
+from kvproof.campaigns.findings import Finding
+from kvproof.campaigns.listed import listed
+from kvproof.known.cells import KnownCell
+from kvproof.results import CellRow, Results, Where, write_text
+from kvproof.traces.text import printable
+
+HEARTBEAT = 60.0
+"""Seconds between two lines in a pipe."""
+_REDRAWN = 0.5
+
+
+def span(seconds: float) -> str:
+    """Return a duration as people say it."""
+    seconds = max(0, round(seconds))
+    hours, minutes = seconds // 3600, seconds % 3600 // 60
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {seconds % 60:02} s" if minutes else f"{seconds} s"
+
+
+def numbers(state: State) -> dict[str, str]:
+    """Return what a campaign has come to, by name."""
+    played = state.counts["cases"]
+    certain = state.findings.certain()
+    known, once = sum(each.known for each in certain), len(state.findings.found) - len(certain)
+    return {
+        "cases": f"{played}, {played / max(1.0, state.before + state.seconds):.1f} a second",
+        "of which felt a fault": str(state.counts["felt"]),
+        "kinds of behaviour": str(len(state.behaviours)),
+        "last new one": f"{span(state.seconds - state.newest)} ago" if state.newest else "none in this run",
+        "findings": str(len(certain) - known) + (f", {known} known" if known else "") + (
+            f", {once} seen once" if once else ""),
+        "time left": span(state.asked.seconds - state.seconds),
+    }
+
+
+class Watch:
+    """Shows a campaign while it runs: a table on a terminal, a line now and then in a pipe."""
+
+    def __init__(self, stream: TextIO = sys.stderr) -> None:
+        """Begin with nothing shown."""
+        self._stream = stream
+        self._live: Any = None
+        self._next = time.monotonic() + (_REDRAWN if stream.isatty() else HEARTBEAT)
+        self._said: set[str] = set()
+
+    def __call__(self, state: State) -> None:
+        """Show it, when it is time."""
+        for line in state.says:
+            if line not in self._said:
+                self._said.add(line)
+                self._print(f"kvproof: {printable(line)}")
+        if time.monotonic() < self._next:
+            return
+        if self._stream.isatty():
+            self._next = time.monotonic() + _REDRAWN
+            self._draw(state)
+            return
+        self._next = time.monotonic() + HEARTBEAT
+        self._print("; ".join(f"{name} {value}" for name, value in numbers(state).items()))
+
+    def _print(self, line: str) -> None:
+        if self._live is not None:
+            self._live.console.print(line, highlight=False, markup=False)
+            return
+        print(line, file=self._stream, flush=True)
+
+    def _draw(self, state: State) -> None:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.table import Table
+
+        view = Table(box=None, show_header=False, pad_edge=False)
+        for name, value in numbers(state).items():
+            view.add_row(name, value)
+        for each in state.findings.certain()[-12:]:
+            view.add_row(f"  {each.id}", printable(str(each.shown["explain"]))[:100])
+        if self._live is None:
+            self._live = Live(view, console=Console(file=self._stream), auto_refresh=False, transient=True)
+            self._live.start()
+        self._live.update(view, refresh=True)
+
+    def close(self) -> None:
+        """Take the table away."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def mark(state: State, entries: Sequence[KnownCell]) -> None:
+    """Mark the findings that a known file lists."""
+    for each in state.findings.found:
+        version = state.opened.get(each.connector, "").partition(" on ")[0]
+        each.known = listed(each, version, entries)
+
+
+def results(state: State, directory: Path) -> Results:
+    """Return a campaign as results: a row for each finding, and one for each connector that was tried."""
+    found = Results(seed=state.asked.seed, seconds=state.before + state.seconds)
+    for name in state.asked.connectors:
+        version, _, server = state.opened.get(name, "").partition(" on ")
+        played = state.counts[f"cases of {name}"]
+        where = Where(1, state.asked.device, server)
+        mine = [each for each in state.findings.certain() if each.connector == name]
+        if not mine:
+            verdict = "pass" if played else "not-run"
+            said = f"{played} cases, and nothing was found" if played else "no case was played"
+            found.cells.append(CellRow(name, version, where, "campaign", "*", "*", verdict, 0.0, said))
+        found.cells += [_row(each, version, where, directory) for each in mine]
+    return found
+
+
+def _row(finding: Finding, version: str, where: Where, directory: Path) -> CellRow:
+    shown = finding.shown
+    row = CellRow(
+        finding.connector, version, where, shown["rule"], "+".join(sorted(finding.shape)) or "none",
+        finding.id.rpartition("-")[2], shown["verdict"], 0.0, shown["explain"],
+        evidence={**shown["evidence"], "schedule": json.dumps(shown["case"]["schedules"]),
+                  "steps": lines(finding), "again": f"kvproof replay {path(directory, finding)}"})
+    row.rate, row.known = finding.rate if finding.rate < 1 else None, finding.known
+    return row
+
+
+def lines(finding: Finding) -> list[str]:
+    """Return a finding's smallest case, and what came of each step."""
+    case = cases.read(finding.shown["case"])
+    faults = [line for line in case.lines() if line not in map(str, case.steps)]
+    return [*faults, *finding.shown["steps"]]
+
+
+def path(directory: Path, finding: Finding) -> Path:
+    """Return the file of a finding."""
+    return directory / "findings" / f"{finding.id}.json"
+
+
+def keep(directory: Path, state: State) -> None:
+    """Write each finding into a file of its own, and take away those of findings that have become another."""
+    folder = directory / "findings"
+    folder.mkdir(exist_ok=True)
+    names = set()
+    for each in state.findings.found:
+        if each.certain:
+            write_text(path(directory, each), json.dumps(each.document(), indent=1) + "\n")
+            names.add(path(directory, each).name)
+    for old in folder.glob("*.json"):
+        if old.name not in names:
+            old.unlink()
+
+
+def text(state: State, directory: Path) -> str:
+    """Return what was found, for a terminal."""
+    said = [f"{name}: {value}" for name, value in numbers(state).items() if name != "time left"]
+    out = ["; ".join(said), ""]
+    for number, each in enumerate(state.findings.certain(), 1):
+        known = ", known" if each.known else ""
+        out += [f"{number}. {each.connector}: {each.shown['rule']}: {each.shown['verdict']}{_often(each)}{known}",
+                f"  {each.shown['explain']}", *(f"    {line}" for line in lines(each)),
+                f"  again: kvproof replay {path(directory, each)}", ""]
+    return "".join(f"{printable(line)}\n" for line in out)
+
+
+def digest(state: State, directory: Path) -> str:
+    """Return what was found, in Markdown, for a page of CI."""
+    out = [f"## Campaign on {', '.join(state.asked.connectors)}", ""]
+    out += [f"* {name}: {value}" for name, value in numbers(state).items() if name != "time left"]
+    out += ["", "Nothing was found." if not state.findings.certain() else "| finding | rule | what happens | seen |"]
+    out += ["| --- | --- | --- | --- |"] if state.findings.certain() else []
+    for each in state.findings.certain():
+        said = printable(str(each.shown["explain"])).replace("|", "\\|")
+        out.append(f"| `{each.id}` | {each.shown['rule']} | {said} | {each.seen}{_often(each)}"
+                   f"{', known' if each.known else ''} |")
+    out += ["", *(f"> {printable(line)}" for line in state.says)]
+    return "\n".join(out).rstrip() + "\n"
+
+
+def _often(finding: Finding) -> str:
+    if finding.chance:
+        return f" (by chance, in {finding.seen} cases)"
+    return f" ({finding.rate:.0%} of tries)" if finding.rate < 1 else ""
+
+

@@ -1,0 +1,169 @@
+"""The command line of campaigns: `kvproof fuzz`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvproof.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvproof.campaigns.campaign import Asked, State
+    from kvproof.campaigns.journal import Journal
+
+_FUZZ = """Try cases that nobody wrote down, for hours, and keep what breaks a rule of the contract.
+
+Cases are stores, reads, evictions, threads, early completions and ranks, under schedules of faults. What is found is
+shrunk, and is one finding a cause.
+
+Everything is in the campaign's directory (--dir): the journal, and a file for each finding, which `kvproof replay`
+plays again or makes a test of. A campaign that has ended, however it did, goes on with --resume.
+
+verdicts and exit codes:
+  0  nothing was found but what the known file lists
+  1  findings
+  2  wrong usage, something is not installed, or the disk is full
+  3  nothing could be told: no case was played
+"""
+_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+
+
+def add(commands: Any) -> None:
+    """Add `fuzz` to the parser's commands."""
+    fuzz = commands.add_parser("fuzz", help="try connectors for hours, on cases that nobody wrote down",
+                               description=_FUZZ, formatter_class=argparse.RawDescriptionHelpFormatter)
+    fuzz.add_argument("-c", "--connector", action="append", metavar="NAME", default=[],
+                      help="NAME, NAME==VERSION or module:Class; may be given more than once")
+    fuzz.add_argument("--for", dest="seconds", type=_span, default=600.0, metavar="TIME",
+                      help="how long: 90s, 10m, 8h (default: 10m)")
+    fuzz.add_argument("--seed", type=int, default=0, metavar="N", help="what cases are drawn from (default: 0)")
+    fuzz.add_argument("--dir", type=Path, default=Path("kvproof-campaign"), metavar="DIR",
+                      help="the campaign's directory (default: kvproof-campaign)")
+    fuzz.add_argument("--resume", action="store_true", help="go on with the campaign in that directory")
+    fuzz.add_argument("--corpus", metavar="WHERE", help="share cases by a directory, or redis://HOST:PORT")
+    fuzz.add_argument("--workers", type=_count, default=1, metavar="N", help="processes that play (default: 1)")
+    fuzz.add_argument("--at-once", type=_count, default=12, metavar="N", help="cases at once in all (default: 12)")
+    fuzz.add_argument("--on", metavar="RAY", help="where they run: ray, or ray://HOST:PORT, in place of processes here")
+    fuzz.add_argument("--unguided", action="store_true", help="make every case from nothing")
+    fuzz.add_argument("--server", metavar="SERVER", help="valkey (default), fakeredis or redis://HOST:PORT")
+    fuzz.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where buffers live")
+    fuzz.add_argument("--known", metavar="PATH", type=Path, help="a known file, or a directory of them")
+    for what, said in (("json", "the results as JSON (- for standard output)"), ("junit", "JUnit XML"),
+                       ("html", "one page to look at"), ("digest", "a digest in Markdown")):
+        fuzz.add_argument(f"--{what}", metavar="FILE", type=Path, help=f"write {said}")
+    fuzz.set_defaults(command=_fuzz)
+
+
+def _span(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]*)", text)
+    if found is None or found[2] not in _UNITS or not 0 < float(found[1]) * _UNITS[found[2]] < 1e8:
+        raise argparse.ArgumentTypeError(f"expected a time such as 90s, 10m or 8h, got {text!r}")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= 1024:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to 1024, got {text!r}")
+    return int(text)
+
+
+def _fuzz(options: argparse.Namespace) -> int:
+    from kvproof import contract, known
+    from kvproof.campaigns import corpus, views
+    from kvproof.campaigns.campaign import Campaign
+    from kvproof.campaigns.journal import Journal
+    from kvproof.known import cells
+    from kvproof.results import check_writable
+
+    for path in (options.json, options.junit, options.html, options.digest):
+        if path is not None:
+            check_writable(path)
+    shared = corpus.opened(options.corpus, options.server) if options.corpus else None
+    if not options.resume:
+        _asked(options)
+    journal = Journal(options.dir, fresh=not options.resume)
+    watch, stopped = views.Watch(), threading.Event()
+    try:
+        campaign = Campaign(_asked(options, journal), journal, shared)
+        try:
+            campaign.run(watch, stopped)
+        except KeyboardInterrupt:
+            stopped.set()
+    finally:
+        watch.close()
+        journal.close()
+    state = campaign.state
+    watch(state)
+    views.mark(state, cells.load(options.known or known.SHIPPED, contract.claims()))
+    views.keep(options.dir, state)
+    return _written(options, state)
+
+
+def _asked(options: argparse.Namespace, journal: Journal | None = None) -> Asked:
+    """Return what is asked for; of a campaign that goes on, what it was begun with."""
+    from kvproof import connectors
+    from kvproof.campaigns import campaign
+
+    begun = campaign.settings(journal.records) if journal is not None else None
+    names, seed = options.connector, options.seed
+    if begun is not None:
+        if names and sorted(names) != sorted(begun["connectors"]):
+            raise UsageError(f"{options.dir} is a campaign on {', '.join(begun['connectors'])}; leave -c out with "
+                             "--resume, or name another directory")
+        names, seed = begun["connectors"], begun["seed"]
+    if not names:
+        raise UsageError("name a connector with -c; `kvproof connectors` lists them")
+    for name in names:
+        if connectors.find(connectors.for_device(name, options.device)).ranks:
+            raise UsageError(f"{name} has ranks, and campaigns are of one client; try "
+                             f"`kvproof check -c {name} --ranks 2`")
+    return campaign.Asked(tuple(names), options.seconds, seed, options.workers, max(options.at_once, options.workers),
+                          options.on, not options.unguided, options.server, options.device)
+
+
+def _written(options: argparse.Namespace, state: State) -> int:
+    from kvproof import junit
+    from kvproof.campaigns import views
+    from kvproof.results import write_text
+
+    results = views.results(state, options.dir)
+    if options.json:
+        results.write(options.json)
+    if str(options.json) != "-":
+        print(views.text(state, options.dir), end="", flush=True)
+    if options.junit:
+        write_text(options.junit, junit.document(results))
+    if options.digest:
+        write_text(options.digest, views.digest(state, options.dir))
+    if options.html:
+        from kvproof.pages import report as pages
+
+        pages.write(options.html, [results.document()])
+    return results.exit_code
+
+
+def is_finding(path: str) -> bool:
+    """Whether a file holds what a campaign has found."""
+    from kvproof.campaigns import replay
+
+    return replay.is_finding(Path(path))
+
+
+def replay(options: argparse.Namespace) -> int:
+    """Play a finding again, or write it as a test."""
+    from kvproof.campaigns import replay
+    from kvproof.results import check_writable, write_text
+
+    if options.connector:
+        raise UsageError("a finding names its connector itself; leave -c out")
+    path = Path(options.bug)
+    if options.pytest:
+        check_writable(options.pytest)
+        write_text(options.pytest, replay.module(path))
+        return 0
+    code, said = replay.again(path, server=options.server, device=options.device)
+    print(said, end="", flush=True)
+    return code
