@@ -9,6 +9,8 @@ from hashlib import blake2b
 from typing import Any
 
 SCHEMA = "kvproof.finding/1"
+OFTEN = 3
+"""In how many cases what comes by chance has to be seen, until it is more than the machine's doing."""
 
 
 @dataclass
@@ -43,8 +45,8 @@ class Finding:
 
     @property
     def certain(self) -> bool:
-        """Whether it was seen more than once: what came once, and not again, may be the machine's doing."""
-        return (self.least is not None and not self.chance) or self.seen > 1
+        """Whether it is one: it came again, or in many cases; what did neither may be the machine's doing."""
+        return self.least is not None and (not self.chance or self.seen >= OFTEN)
 
     @property
     def size(self) -> int:
@@ -99,7 +101,7 @@ class Findings:
         shape = frozenset() if record["chance"] else frozenset(record["shape"])
         raw = frozenset(record.get("was", record["shape"]))
         mine = next((each for each in self.found if (each.connector, each.where, each.shape)
-                     == (record["connector"], record["where"], raw) and each.least is None), None)
+                     == (record["connector"], record["where"], raw)), None)
         if mine is None:
             mine = self._first({**record, "shape": sorted(raw)})
         other = next((each for each in self.found if each is not mine and (each.connector, each.where, each.shape)

@@ -45,19 +45,21 @@ class Generator:
     def fresh(self, choose: random.Random) -> Case:
         """Return a case that is made from nothing."""
         place: dict[str, Any] = {}
-        instances = 1 if choose.random() < 0.6 else choose.randint(2, MOST_INSTANCES)
-        if choose.random() < 0.35:
+        ranks = choose.random() < 0.35
+        if ranks:
             place["world_size"] = choose.choice((2, 2, 3, 4))
             if choose.random() < 0.6:
                 place["replicated"] = True
+        # Of ranks there is more to be seen where there are two.
+        instances = MOST_INSTANCES if choose.random() < (0.8 if ranks else 0.25) else 1
         if choose.random() < 0.2 and len(self.sizes) > 1:
             place["chunk_bytes"] = choose.choice(self.sizes[1:])
         if choose.random() < 0.2:
             place["connections"] = choose.choice((2, 3))
-        steps = [self._step(choose, instances) for _ in range(choose.randint(1, 7))]
-        if choose.random() < 0.7:
-            # Most of what can go wrong needs something that is stored.
-            steps.insert(0, Step("put", 0, self._chunks(choose)))
+        # Most of what can go wrong needs something that is stored, and is asked for then.
+        steps = [Step("put", 0, self._chunks(choose))] if choose.random() < 0.7 else []
+        for _ in range(choose.randint(1, 7)):
+            steps.append(self._step(choose, instances, steps))
         many = [(0, 1, 1, 1, 2, 3), (0, 0, 1)]
         schedules = [self._schedule(choose, choose.choice(many[min(number, 1)])) for number in range(instances)]
         return self._fitted(Case(place, tuple(steps), tuple(schedules), self.masks and choose.random() < 0.5))
@@ -71,12 +73,13 @@ class Generator:
     def _change(self, case: Case, choose: random.Random, other: Case | None) -> Case:
         steps, what = list(case.steps), choose.random()
         if what < 0.3:
-            steps.insert(choose.randint(0, len(steps)), self._step(choose, case.instances))
+            at = choose.randint(0, len(steps))
+            steps.insert(at, self._step(choose, case.instances, steps[:at]))
         elif what < 0.4 and len(steps) > 1:
             steps.pop(choose.randrange(len(steps)))
         elif what < 0.5 and steps:
             at = choose.randrange(len(steps))
-            steps[at] = self._step(choose, case.instances)
+            steps[at] = self._step(choose, case.instances, steps[:at])
         elif what < 0.6 and steps:
             begin = choose.randrange(len(steps))
             part = steps[begin: begin + choose.randint(1, 3)]
@@ -102,9 +105,12 @@ class Generator:
             return case.without(place=fresh.place, masked=fresh.masked)
         return case.without(steps=tuple(steps))
 
-    def _step(self, choose: random.Random, instances: int) -> Step:
+    def _step(self, choose: random.Random, instances: int, before: Sequence[Step]) -> Step:
         by, what = choose.randrange(instances), choose.random()
         chunks = self._chunks(choose)
+        stored = [chunk for step in before if step.do == "put" for chunk in step.chunks]
+        if stored and choose.random() < 0.5:
+            chunks = tuple(dict.fromkeys((choose.choice(stored), *chunks[1:])))
         if what < 0.3:
             return Step("put", by, chunks)
         if what < 0.38:

@@ -65,8 +65,11 @@ class Playground(Ground):
         return self.described.masks if self.mask else ""
 
 
-def play(ground: Playground, case: Case, name: str) -> Played:
-    """Play a case under a name that no other has; every way in which that can go wrong is in the result."""
+def play(ground: Playground, case: Case, name: str, *, closes: bool = True) -> Played:
+    """Play a case under a name that no other has; every way in which that can go wrong is in the result.
+
+    closes: whether each instance is closed at the end, and looked at then.
+    """
     begun = time.monotonic()
     played, ground = Played(), replace(ground, mask=case.masked)
     with ExitStack() as stack:
@@ -74,7 +77,7 @@ def play(ground: Playground, case: Case, name: str) -> Played:
             stack.enter_context(ground.turns)
         stage = _Stage(ground, case, name, stack, played)
         try:
-            stage.run()
+            stage.run(closes)
         except Violation as violation:
             played.violation = violation
         except (NotOpened, KvproofError) as error:
@@ -100,7 +103,7 @@ class _Stage:
         self._judge = Judge(shared=world == 1 or replicated, replicated=world > 1 and replicated)
         self._struck = [0] * case.instances
 
-    def run(self) -> None:
+    def run(self, closes: bool) -> None:
         """Do it all; raises Violation, and NotOpened where instances cannot even be opened."""
         world = int(self.case.place.get("world_size", 1))
         for number, schedule in enumerate(self.case.schedules):
@@ -115,7 +118,7 @@ class _Stage:
         self._release()
         for number in range(len(self._rigs)):
             self._works_again(number)
-        for number in range(len(self._rigs)):
+        for number in range(len(self._rigs) if closes else 0):
             self._close(number)
 
     def trustworthy(self) -> bool:
@@ -209,7 +212,7 @@ class _Stage:
         if self._judge.replicated and by:
             return
         left = sum(not mark.struck for mark in rig.proxy.marks())
-        until = time.monotonic() + described.recovery + TIMEOUT * (1 + 2 * left)
+        until = time.monotonic() + described.recovery + TIMEOUT * (3 + 2 * left)
         how = next((read for read in described.reads if read.payload), described.reads[0])
         for version in range(1, 10_000):
             answer = rig.run("kvproof.runner.calls:put", chunks=[(SPARE, version)])

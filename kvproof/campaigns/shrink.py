@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from kvproof.campaigns.case import Case
 from kvproof.faults.schedule import Schedule
 
+Shown = TypeVar("Shown")
 
-def shrink(case: Case, shows: Callable[[Case], bool], tries: int = 60) -> Case:
-    """Return a smaller case for which `shows` is true, if there is one; asks `tries` times at most.
 
-    Each round leaves something out or makes it simpler, the largest parts first, and goes on from what still shows it.
+def shrink(
+    case: Case, shown: Shown, shows: Callable[[Sequence[tuple[int, Case]]], Sequence[Shown | None]], tries: int = 60,
+    together: int = 4,
+) -> tuple[Case, Shown]:
+    """Return a smaller case that still shows what `case` has shown, if there is one, and what came of it.
+
+    shows: plays several cases, each with its number, and returns what came of each, None for one that does not show
+    it. Each round leaves something out or makes it simpler, the largest parts first, and goes on from the first of
+    them that still shows it; it ends after so many tries.
     """
     asked: set[str] = set()
-    smaller = True
-    while smaller:
-        smaller = False
-        for candidate in _simpler(case):
-            name = repr(candidate.document())
-            if name in asked:
-                continue
-            if len(asked) >= tries:
-                return case
-            asked.add(name)
-            if shows(candidate):
-                case, smaller = candidate, True
+    while True:
+        candidates = [each for each in _simpler(case) if repr(each.document()) not in asked]
+        for begin in range(0, len(candidates), together):
+            these = candidates[begin: begin + together]
+            if len(asked) + len(these) > tries:
+                return case, shown
+            numbered = list(enumerate(these, len(asked)))
+            asked |= {repr(each.document()) for each in these}
+            found = next(((each, came) for each, came in zip(these, shows(numbered), strict=True) if came is not None),
+                         None)
+            if found is not None:
+                case, shown = found
                 break
-    return case
+        else:
+            return case, shown
 
 
 def _simpler(case: Case) -> Iterator[Case]:

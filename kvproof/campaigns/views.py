@@ -187,6 +187,8 @@ def digest(state: State, directory: Path) -> str:
 
 
 def _often(finding: Finding) -> str:
+    if finding.least is None:
+        return " (not looked into yet)"
     if finding.chance:
         return f" (by chance, in {finding.seen} cases)"
     return f" ({finding.rate:.0%} of tries)" if finding.rate < 1 else ""

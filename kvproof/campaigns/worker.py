@@ -35,6 +35,10 @@ from kvproof.runner.host import ImportCrashed, ImportHung, Turns
 
 AGAIN = 3
 """How often a finding is played again before it is shrunk: its rate where that is not every time."""
+_LANES = 4
+"""Cases that have begun for each that works: most of one that hangs is waiting."""
+_TOGETHER = 4
+"""Smaller cases that are played at once when a finding is shrunk."""
 _KEPT_SHARE = 0.6
 """Of how many cases, at most, are made from one that was kept."""
 
@@ -43,7 +47,7 @@ _KEPT_SHARE = 0.6
 class Task:
     """What a worker does, as data: connectors by name, the campaign's seed, and the worker's own number.
 
-    at_once: cases that work at once, and as many again may wait. guided: whether what a case shows decides what is
+    at_once: cases that work at once; more have begun, and wait. guided: whether what a case shows decides what is
     kept and changed. server, device: as for `kvproof check`.
     """
 
@@ -66,6 +70,8 @@ class _Target:
     kept: list[Case] = field(default_factory=list)
     causes: Causes = field(default_factory=Causes)
     begun: int = 0
+    closes: bool = True
+    """Whether cases are closed: not any more where that is known to hang, whatever was done before."""
 
 
 class Worker:
@@ -129,13 +135,13 @@ class Worker:
         try:
             with ExitStack() as stack:
                 make = stack.enter_context(check.grounds(task.server, task.device))
-                pool = stack.enter_context(ThreadPoolExecutor(2 * task.at_once, "case"))
+                pool = stack.enter_context(ThreadPoolExecutor(_LANES * task.at_once, "case"))
                 for name in task.connectors:
                     self._open(name, make, pool)
                 if not self._targets:
                     self._tell("ended")
                     return
-                for future in [pool.submit(self._work, lane) for lane in range(2 * task.at_once)]:
+                for future in [pool.submit(self._work, lane) for lane in range(_LANES * task.at_once)]:
                     future.result()
         except KvproofError as error:
             self._tell("failed", says=str(error))
@@ -201,8 +207,8 @@ class Worker:
             if played.error:
                 self._tell("could not tell", connector=name, says=played.error)
             return
-        if played.violation is not None:
-            self._found(name, target, case, played, f"{self._task.number}-{number}")
+        if played.violation is not None and not self._found(
+                name, target, case, played, f"{self._task.number}-{number}"):
             return
         shown = numbers(played.behaviour)
         with self._lock:
@@ -215,14 +221,17 @@ class Worker:
 
     def _played(self, target: _Target, case: Case, name: str) -> Played:
         try:
-            return play(target.ground, case, f"fuzz {target.ground.connector.name} {name}")
+            return play(target.ground, case, f"fuzz {target.ground.connector.name} {name}", closes=target.closes)
         except (ImportHung, ImportCrashed) as error:
             return Played(error=f"{error}; {error.stacks}")
         except Exception as error:
             return Played(error=check.said(error))
 
-    def _found(self, name: str, target: _Target, case: Case, played: Played, number: str) -> None:
-        """Report a finding: at once as it was seen, then, when its cause is new, how often it comes and how small."""
+    def _found(self, name: str, target: _Target, case: Case, played: Played, number: str) -> bool:
+        """Report a finding: at once as it was seen, then, when its cause is new, how often it comes and how small.
+
+        Return whether it was nothing new, so that what the case showed beside it may be.
+        """
         violation = played.violation
         assert violation is not None
         place, felt = where(violation), shape(played.felt)
@@ -230,12 +239,13 @@ class Worker:
             old = target.causes.explains(place, felt) or not target.causes.take(place)
         if old:
             self._report("seen", connector=name, where=place, shape=sorted(felt))
-            return
+            return True
         try:
             self._look_into(name, target, case, played, number)
         finally:
             with self._lock:
                 target.causes.leave(place)
+        return False
 
     def _look_into(self, name: str, target: _Target, case: Case, played: Played, number: str) -> None:
         violation = played.violation
@@ -243,29 +253,36 @@ class Worker:
         self._report("found", **self._finding(name, case, played))
         tries = [self._again(target, case, violation, f"{number}-{again}") for again in range(AGAIN)]
         rate = (1 + sum(each is not None for each in tries)) / (1 + AGAIN)
-        least, shown, count = case, played, 0
-
-        def shows(candidate: Case) -> bool:
-            nonlocal least, shown, count
-            for _ in range(1 if rate == 1 else AGAIN):
-                count += 1
-                again = self._again(target, candidate, violation, f"{number}-s{count}")
-                if again is not None:
-                    least, shown = candidate, again
-                    return True
-            return False
-
         chance = not any(each is not None for each in tries)
-        if not chance:
-            shrink(case, shows)
-        if self._stopped.is_set():
-            return
         # What comes by chance comes whatever is felt, so nothing can be left out, nor do its faults tell anything.
-        felt = frozenset() if chance else shape(shown.felt)
+        self._tell_of(name, target, case, played, rate, chance, was=shape(played.felt))
+        if chance or self._stopped.is_set():
+            return
+        with ThreadPoolExecutor(_TOGETHER, "smaller") as pool:
+            least, shown = shrink(case, played, lambda candidates: list(pool.map(
+                lambda each: self._shows(target, each[1], violation, rate, f"{number}-s{each[0]}"), candidates)))
+        if not self._stopped.is_set() and least is not case:
+            self._tell_of(name, target, least, shown, rate, chance, was=shape(played.felt))
+
+    def _tell_of(self, name: str, target: _Target, case: Case, played: Played, rate: float, chance: bool,
+                 was: frozenset[str]) -> None:
+        violation = played.violation
+        assert violation is not None
+        felt: frozenset[str] = frozenset() if chance else shape(played.felt)
         with self._lock:
             target.causes.add(where(violation), felt)
-        self._report("shrunk", **self._finding(name, least, shown), was=sorted(shape(played.felt)),
-                     rate=round(rate, 3), chance=chance)
+            hangs = (violation.rule, violation.verdict) == ("close-resolves", "hang")
+            if hangs and not (felt or chance or case.steps):
+                target.closes = False
+        self._report("shrunk", **self._finding(name, case, played), was=sorted(was), rate=round(rate, 3), chance=chance)
+
+    def _shows(self, target: _Target, case: Case, violation: Violation, rate: float, name: str) -> Played | None:
+        """Play a case until it breaks the same rule at the same place, more than once where that is not certain."""
+        for again in range(1 if rate == 1 else AGAIN):
+            played = self._again(target, case, violation, f"{name}-{again}")
+            if played is not None or self._stopped.is_set():
+                return played
+        return None
 
     def _again(self, target: _Target, case: Case, violation: Violation, name: str) -> Played | None:
         """Play a case again; return what came of it if it broke the same rule at the same place, else None."""

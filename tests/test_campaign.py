@@ -1,0 +1,171 @@
+"""Campaigns as their users run them: what is found, what is kept when one is ended, and what is made of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from kvproof.faults.servers import valkey
+from tests.campaigning import begun, findings, load, records, run, shrunk, wait_for
+
+BUG = "reference+worker-key"
+"""A read of the reference asks for its own worker's key, which nobody stored."""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A campaign that has found a bug, with all that it writes."""
+    directory = tmp_path_factory.mktemp("campaign")
+    done = run(directory / "dir", "-c", BUG, "--for", "25s", *(
+        word for what in ("json", "junit", "html", "digest") for word in (f"--{what}", str(directory / what))))
+    assert done.returncode == 1, done.stdout + done.stderr
+    (directory / "stdout").write_text(done.stdout)
+    return directory
+
+
+def test_a_bug_is_found_as_one_finding_with_the_least_case(found: Path) -> None:
+    keys = [each for each in findings(found / "dir") if each.shown["rule"] == "key-per-rank"]
+    [finding] = keys
+    assert (finding.size, finding.rate, finding.known) == (0, 1.0, False)
+    steps = finding.shown["case"]["steps"]
+    assert [step["do"] for step in steps] == ["put", "read"]
+    assert steps[1]["how"] == "batched_async_get"
+    assert finding.shown["case"]["place"].keys() == {"world_size", "replicated"}
+    assert {each.shown["rule"] for each in findings(found / "dir")} == {"key-per-rank"}
+
+
+def test_what_is_written_says_the_same(found: Path) -> None:
+    [finding] = findings(found / "dir")
+    said = (found / "stdout").read_text()
+    assert f"kvproof replay {found / 'dir' / 'findings' / finding.id}.json" in said
+    [row] = load(found / "json")["cells"]
+    assert (row["rule"], row["verdict"], row["known"]) == ("key-per-rank", "fail", False)
+    [case] = ElementTree.parse(found / "junit").iter("testcase")
+    failure = case.find("failure")
+    assert failure is not None
+    assert "kvproof replay" in str(failure.text)
+    assert f"| `{finding.id}` | key-per-rank |" in (found / "digest").read_text()
+    assert finding.shown["explain"] in (found / "html").read_text()
+
+
+def test_a_finding_is_replayed_and_made_a_test(found: Path, tmp_path: Path) -> None:
+    [path] = (found / "dir" / "findings").glob("*.json")
+    again = subprocess.run([sys.executable, "-m", "kvproof", "replay", str(path)], capture_output=True, text=True,
+                           timeout=60, check=False)
+    assert again.returncode == 1, again.stdout + again.stderr
+    assert f"{path.stem}: 3 of 3 times" in again.stdout
+    module = tmp_path / "test_found.py"
+    subprocess.run([sys.executable, "-m", "kvproof", "replay", str(path), "--pytest", str(module)], timeout=60,
+                   check=True)
+    tested = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(module)],
+                            capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+    assert tested.returncode == 1, tested.stdout
+    assert "key-per-rank: batched_async_get of c0a1" in tested.stdout
+    module.write_text(module.read_text().replace(repr(BUG), "'reference'"))
+    tested = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(module)],
+                            capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+    assert tested.returncode == 0, tested.stdout
+
+
+def test_nothing_is_found_in_the_reference(tmp_path: Path) -> None:
+    done = run(tmp_path / "dir", "-c", "reference", "--for", "20s", "--workers", "2")
+    assert done.returncode == 0, done.stdout
+    assert findings(tmp_path / "dir") == []
+    kept = [record for record in records(tmp_path / "dir") if record["record"] == "kept"]
+    assert len(kept) > 20
+    assert len({record["worker"] for record in kept}) == 2
+
+
+def test_a_campaign_that_is_killed_has_lost_nothing_and_goes_on(tmp_path: Path) -> None:
+    directory = tmp_path / "dir"
+    running = begun(directory, "-c", BUG, "--for", "10m")
+    try:
+        wait_for(shrunk(directory))
+    finally:
+        running.send_signal(signal.SIGKILL)
+        running.communicate(timeout=30)
+    before = records(directory)
+    refused = run(directory, "-c", BUG, "--for", "5s")
+    assert (refused.returncode, "--resume" in refused.stderr) == (2, True), refused.stderr
+    # Whatever has it still is a worker that has not seen yet that nobody drives it.
+    done = run(directory, "--resume", "--for", "5s")
+    assert done.returncode == 1, done.stdout + done.stderr
+    after = records(directory)
+    assert after[: len(before)] == before
+    assert [each.shown["rule"] for each in findings(directory)] == ["key-per-rank"]
+    other = run(directory, "--resume", "-c", "reference", "--for", "5s")
+    assert (other.returncode, "is a campaign on" in other.stderr) == (2, True)
+
+
+def test_an_interrupted_campaign_writes_what_it_knows(tmp_path: Path) -> None:
+    directory = tmp_path / "dir"
+    running = begun(directory, "-c", BUG, "--for", "10m", "--digest", str(tmp_path / "digest"))
+    wait_for(shrunk(directory))
+    running.send_signal(signal.SIGINT)
+    said, _ = running.communicate(timeout=60)
+    assert running.returncode == 1, said
+    assert "key-per-rank" in (tmp_path / "digest").read_text()
+    assert records(directory)[-1]["record"] == "ended"
+
+
+def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
+    directory = tmp_path / "dir"
+    running = begun(directory, "-c", "reference", "--for", "25s")
+    wait_for(lambda: any(record["record"] == "kept" for record in records(directory)))
+    [worker] = [int(pid) for pid in Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+                if b"kvproof.campaigns.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(worker, signal.SIGKILL)
+    wait_for(lambda: any(record["record"] == "kept" and record["worker"] == 2 for record in records(directory)))
+    said, complaints = running.communicate(timeout=60)
+    assert running.returncode == 0, said
+    assert "worker 1" in complaints
+    assert "another one goes on" in complaints
+
+
+@pytest.mark.parametrize("where", ["directory", "server"])
+def test_what_one_campaign_has_kept_another_begins_with(where: str, tmp_path: Path) -> None:
+    with valkey() as server:
+        shared = str(tmp_path / "corpus") if where == "directory" else f"redis://127.0.0.1:{server.port}"
+        for name in ("one", "other"):
+            done = run(tmp_path / name, "-c", "reference", "--for", "12s", "--corpus", shared)
+            assert done.returncode == 0, done.stdout + done.stderr
+        entries = len(list((tmp_path / "corpus" / "cases").glob("*.json"))) if where == "directory" else None
+    if entries is not None:
+        kept = [record["case"] for name in ("one", "other") for record in records(tmp_path / name)
+                if record["record"] == "kept"]
+        assert 0 < entries <= len(kept)
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (("-c", "nobody"), "nobody"),
+    ((), "name a connector with -c"),
+    (("-c", "reference", "--for", "soon"), "90s, 10m or 8h"),
+    (("-c", "reference", "--corpus", "redis://127.0.0.1:1"), "leave --corpus out"),
+    (("-c", "reference", "--on", "mars"), "expected ray"),
+    (("-c", "sharded-reference"), "--ranks 2"),
+    (("--resume",), "holds no campaign"),
+], ids=str)
+def test_what_cannot_be_is_one_line(words: tuple[str, ...], says: str, tmp_path: Path) -> None:
+    done = run(tmp_path / "dir", *words)
+    assert done.returncode == 2, done.stdout
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "dir").exists()
+
+
+def test_a_connector_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    (tmp_path / "closed.py").write_text(
+        "from kvproof.connectors.reference import Reference\n\n\nclass Closed(Reference):\n    name = 'closed'\n\n"
+        "    def __init__(self, place):\n        raise ConnectionError('closed today')\n")
+    words = ["fuzz", "--dir", str(tmp_path / "dir"), "-c", "closed:Closed", "--for", "30s"]
+    done = subprocess.run(
+        [sys.executable, "-m", "kvproof", *words],
+        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "closed today" in done.stderr

@@ -1,0 +1,184 @@
+"""What a campaign keeps: its journal, its findings, and the corpus that it shares."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproof.campaigns import corpus
+from kvproof.campaigns.corpus import CorpusFailed
+from kvproof.campaigns.findings import gathered
+from kvproof.campaigns.journal import NAME, Journal
+from kvproof.errors import UsageError
+from kvproof.faults.servers import valkey
+
+CASE = {"place": {}, "steps": [{"do": "put", "chunks": [0]}], "schedules": [[]], "masked": False}
+FAULTY = {**CASE, "schedules": [[{"fault": "nil", "command": "GET"}]]}
+
+
+def record(kind: str, **what: Any) -> dict[str, Any]:
+    return {"record": kind, "connector": "some", "where": "no-stale-hit: fail: so", "shape": [], "rule": "no-stale-hit",
+            "verdict": "fail", "explain": "so", "case": CASE, "felt": [], "steps": [], "evidence": {}, **what}
+
+
+def test_what_was_appended_is_there_when_it_is_opened_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "new", fresh=True)
+    for number in range(3):
+        journal.append({"record": "kept", "number": number})
+    journal.close()
+    again = Journal(tmp_path / "new", fresh=False)
+    assert [each["number"] for each in again.records] == [0, 1, 2]
+    assert again.complaints == []
+    again.close()
+
+
+def test_a_line_that_was_cut_off_is_taken_away_and_one_that_is_no_record_is_told(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, fresh=True)
+    journal.append({"record": "kept", "number": 0})
+    journal.close()
+    with (tmp_path / NAME).open("ab") as file:
+        file.write(b'rubbish\n[1]\n{"record": "kept", "number": 1}\n{"record": "ke')
+    journal = Journal(tmp_path, fresh=False)
+    assert [each["number"] for each in journal.records] == [0, 1]
+    assert [each.partition(": ")[0][-6:] for each in journal.complaints] == ["line 2", "line 3"]
+    assert all("the rest is kept" in each and "\n" not in each for each in journal.complaints)
+    journal.append({"record": "kept", "number": 2})
+    journal.close()
+    journal = Journal(tmp_path, fresh=False)
+    assert [each["number"] for each in journal.records] == [0, 1, 2]
+    journal.close()
+
+
+def test_a_directory_holds_one_campaign_and_one_process_has_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no campaign"):
+        Journal(tmp_path, fresh=False)
+    journal = Journal(tmp_path, fresh=True)
+    with pytest.raises(UsageError, match="--resume"):
+        Journal(tmp_path, fresh=True)
+    with pytest.raises(UsageError, match="running already"):
+        Journal(tmp_path, fresh=False)
+    journal.close()
+    with pytest.raises(UsageError, match="cannot open"):
+        Journal(Path("/proc/nowhere"), fresh=True)
+
+
+_FILLS = """
+import sys
+from pathlib import Path
+from kvproof.campaigns.journal import Journal, JournalFailed
+journal = Journal(Path(sys.argv[1]), fresh=True)
+for number in range(10_000):
+    try:
+        journal.append({"record": "kept", "number": number, "with": "x" * 1000})
+    except JournalFailed as error:
+        print(number, error)
+        break
+"""
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
+    def little() -> None:
+        # A file that may not grow is what a full disk is to whoever writes it.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    done = subprocess.run([sys.executable, "-c", _FILLS, str(tmp_path)], capture_output=True, text=True, timeout=60,
+                          preexec_fn=little, check=False)
+    [said] = done.stdout.splitlines()
+    assert "what was found before is kept" in said, done.stderr
+    journal = Journal(tmp_path, fresh=False)
+    assert [each["number"] for each in journal.records] == list(range(int(said.split()[0])))
+    assert len(journal.records) > 10
+    journal.close()
+
+
+def test_findings_of_one_cause_are_one_with_the_smallest_case() -> None:
+    nil = {"shape": ["nil"], "felt": ["nil"], "case": FAULTY}
+    findings = gathered([
+        record("found", **nil), record("seen", shape=["nil", "cut"]), record("found", where="other: fail: too"),
+        record("shrunk", was=["nil"], rate=1.0, chance=False), record("seen", shape=["cut"])])
+    first, other = findings.found
+    assert (first.where, sorted(first.shape), first.seen, first.rate, first.size) == (
+        "no-stale-hit: fail: so", [], 3, 1.0, 0)
+    assert first.first["felt"] == ["nil"]
+    assert findings.certain() == [first], "the other was seen once, and not looked into"
+    assert other.least is None
+    # Looked into at once, then shrunk; and found once more under another shape that shrinks to the same.
+    findings.take(record("shrunk", was=[], rate=1.0, chance=False))
+    for each in (record("found", **nil), record("shrunk", was=["nil"], rate=1.0, chance=False, **nil | {"shape": []})):
+        findings.take(each)
+    assert len(findings.found) == 2
+    assert first.id.startswith("some-no-stale-hit-")
+
+
+def test_what_comes_by_chance_is_a_finding_once_it_was_seen_three_times() -> None:
+    findings = gathered([record("found"), record("shrunk", was=[], rate=0.25, chance=True)])
+    assert findings.certain() == []
+    findings.take(record("seen"))
+    assert findings.certain() == []
+    findings.take(record("seen"))
+    assert [each.seen for each in findings.certain()] == [3]
+
+
+@pytest.mark.parametrize("where", ["directory", "server"])
+def test_a_corpus_gives_back_what_was_put_into_it(where: str, tmp_path: Path) -> None:
+    with valkey() as server:
+        shared = corpus.opened(str(tmp_path) if where == "directory" else f"redis://127.0.0.1:{server.port}")
+        entry = {"connector": "some", "case": CASE}
+        name = shared.put(entry)
+        assert shared.put(dict(reversed(entry.items()))) == name
+        assert shared.names() == {name}
+        assert shared.get(name) == entry
+        assert shared.get("nobody") is None
+        # What others put there that is no entry is none.
+        if where == "directory":
+            (tmp_path / "cases" / f"{name}.json").write_text("rubbish")
+        else:
+            with server.connect() as raw:
+                raw.command("SET", f"kvproof:corpus:{name}", "rubbish")
+        assert shared.get(name) is None
+    if where == "server":
+        with pytest.raises(CorpusFailed, match="does not serve it"):
+            shared.names()
+
+
+def test_a_corpus_that_cannot_be_is_one_line() -> None:
+    for where, server, says in (
+            ("redis://127.0.0.1:1", None, "start it, or leave --corpus out"),
+            ("redis://127.0.0.1:7777", "redis://127.0.0.1:7777", "is the server under test"),
+            ("http://127.0.0.1", None, "expected a directory"),
+            ("/proc/nowhere", None, "name a directory that can be made")):
+        with pytest.raises(UsageError, match=says) as error:
+            corpus.opened(where, server)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("where", ["directory", "server"])
+def test_hypothesis_has_its_database_in_the_same_place(where: str, tmp_path: Path) -> None:
+    from hypothesis import Phase, given, settings, strategies
+
+    with valkey() as server:
+        place = str(tmp_path) if where == "directory" else f"redis://127.0.0.1:{server.port}"
+
+        def failing(phases: tuple[Phase, ...]) -> list[int]:
+            tried: list[int] = []
+
+            @settings(database=corpus.hypothesis(place), phases=phases, derandomize=False, max_examples=500)
+            @given(strategies.integers(0, 10_000))
+            def holds(number: int) -> None:
+                tried.append(number)
+                assert number < 777
+
+            with pytest.raises(AssertionError):
+                holds()
+            return tried
+
+        failing((Phase.generate, Phase.shrink))
+        # What one process has found, another tries first, and needs no search for it.
+        assert failing((Phase.reuse,))[0] == 777
