@@ -62,9 +62,10 @@ def add(commands: Any) -> None:
 
     report = commands.add_parser(
         "report", help="draw a page from results, several runs side by side",
-        description="Draw one page from the results that `kvproof run`, `check` or `replay` wrote with --json FILE; "
-                    "several files are put side by side.")
-    report.add_argument("results", nargs="+", metavar="RESULTS", type=Path, help="what --json FILE wrote")
+        description="Draw one page from the results that `kvproof run`, `check` or `replay` wrote with --json FILE, or "
+                    "from the directory of a campaign, also while it runs; several are put side by side.")
+    report.add_argument("results", nargs="+", metavar="RESULTS", type=Path,
+                        help="what --json FILE wrote, or the directory of a campaign")
     report.add_argument("--html", metavar="FILE", type=Path, required=True, help="the page")
     report.set_defaults(command=_report)
 
@@ -181,6 +182,10 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _document(path: Path) -> Any:
+    if path.is_dir():
+        from kvproof.campaigns import campaign, views
+
+        return views.results(campaign.looked_at(path), path).document()
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError) as error:

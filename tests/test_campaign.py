@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from kvproof.campaigns.journal import parsed
 from kvproof.faults.servers import valkey
 from tests.campaigning import begun, findings, load, records, run, shrunk, wait_for
 
@@ -111,7 +113,58 @@ def test_an_interrupted_campaign_writes_what_it_knows(tmp_path: Path) -> None:
     said, _ = running.communicate(timeout=60)
     assert running.returncode == 1, said
     assert "key-per-rank" in (tmp_path / "digest").read_text()
-    assert records(directory)[-1]["record"] == "ended"
+    assert records(directory)[-1]["record"] == "counted"
+
+
+def test_the_page_is_drawn_from_the_journal_at_any_moment(found: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    subprocess.run([sys.executable, "-m", "kvproof", "report", str(found / "dir"), "--html", str(page)], timeout=60,
+                   check=True)
+    [finding] = findings(found / "dir")
+    assert finding.shown["explain"] in page.read_text()
+    none = subprocess.run([sys.executable, "-m", "kvproof", "report", str(tmp_path), "--html", str(page)], timeout=60,
+                          check=False, capture_output=True, text=True)
+    assert (none.returncode, "expected the journal of a campaign" in none.stderr) == (2, True)
+
+
+def test_a_full_disk_ends_a_campaign_in_one_line_and_it_goes_on_later(tmp_path: Path) -> None:
+    def little() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, resource.RLIM_INFINITY))
+
+    words = [sys.executable, "-m", "kvproof", "fuzz", "--dir", str(tmp_path / "dir")]
+    full = subprocess.run([*words, "-c", BUG, "--for", "60s"], capture_output=True, text=True, timeout=120, check=False,
+                          preexec_fn=little)
+    assert full.returncode == 2, full.stdout + full.stderr
+    assert full.stderr.count("what was found before is kept: make room, and go on with --resume") == 1
+    assert "Traceback" not in full.stderr
+    before = records(tmp_path / "dir")
+    assert len(before) > 10
+    done = run(tmp_path / "dir", "--resume", "--for", "5s")
+    assert done.returncode in (0, 1), done.stderr
+    assert records(tmp_path / "dir")[: len(before)] == before
+
+
+def test_a_corpus_that_goes_away_is_told_and_a_line_that_is_damaged(tmp_path: Path) -> None:
+    with valkey() as server:
+        running = begun(tmp_path / "dir", "-c", "reference", "--for", "20s", "--corpus",
+                        f"redis://127.0.0.1:{server.port}")
+        wait_for(lambda: any(record["record"] == "kept" for record in records(tmp_path / "dir")))
+    said, complaints = running.communicate(timeout=60)
+    assert running.returncode == 0, said + complaints
+    assert "goes on without it" in complaints
+    with (tmp_path / "dir" / "journal.jsonl").open("ab") as file:
+        file.write(b"not a record\n")
+    before = records_with_damage(tmp_path / "dir")
+    done = run(tmp_path / "dir", "--resume", "--for", "3s")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("the rest is kept") == 1
+    assert len(before) > 10
+
+
+def records_with_damage(directory: Path) -> list[dict[str, object]]:
+    found, complaints = parsed((directory / "journal.jsonl").read_bytes(), directory)
+    assert len(complaints) == 1
+    return found
 
 
 def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:

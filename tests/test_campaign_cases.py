@@ -89,6 +89,10 @@ def stored(judge: Judge, *outcomes: str) -> Judge:
 WRONG: dict[str, Callable[[Judge], None]] = {
     "round-trip": lambda judge: stored(judge, "hit").read(0, GET, [0], [found("miss")]),
     "round-trip of a put": lambda judge: stored(judge, "failed: no"),
+    "miss-is-miss of what failed": lambda judge: judge.read(0, GET, [0], [found("failed: no answer")]),
+    "miss-is-miss of what gave up": lambda judge: judge.read(
+        0, GET, [0], [Found(CHUNKS[0], None, "miss", seconds=1.0)]),
+    "round-trip of a call": lambda judge: judge.call(0, "a call", "failed: no answer"),
     "miss-is-miss": lambda judge: judge.read(0, EXISTS, [0], [found("hit")]),
     "no-stale-hit": lambda judge: stored(judge, "hit").read(0, GET, [0], [found("hit", "poison", True)]),
     "no-stale-hit of mixed bytes": lambda judge: stored(judge, "hit").read(
@@ -172,7 +176,9 @@ def test_a_cause_is_where_it_is_and_what_was_felt() -> None:
     stuck = Violation("bounded-time", "hang", "get of c0a1 did not come back", "client.py:7 (wait)")
     assert cause(stuck, ["silence", "half-open"]) == "bounded-time: hang: in client.py:7 (wait) [stall]"
     wrong = Violation("no-stale-hit", "fail", "get of c0a1 was a hit, and its buffer was never written")
-    other = Violation("no-stale-hit", "fail", "get of c3e4 was a hit, and its buffer was never written")
+    other = Violation("no-stale-hit", "fail", "batched_get of c3e4 was a hit, and its buffer was never written",
+                      read="batched_get")
+    wrong.read = "get"
     assert where(wrong) == where(other)
     known = Causes()
     known.add(where(wrong), shape(["nil"]))

@@ -7,19 +7,27 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from kvproof.campaigns import hosts
 from kvproof.campaigns.corpus import Corpus, CorpusFailed
 from kvproof.campaigns.findings import Findings, gathered
 from kvproof.campaigns.hosts import Gone, Host
-from kvproof.campaigns.journal import SCHEMA, Journal
+from kvproof.campaigns.journal import NAME, SCHEMA, Journal, parsed
 from kvproof.campaigns.worker import Task
+from kvproof.causes import alike
+from kvproof.errors import UsageError
 from kvproof.results import versions
 
 _LOST = 5
 """Workers in a row that may be lost without having played anything, until a campaign gives up."""
+_SAID = 50
+_COUNTED = 30.0
+"""Seconds between two records of what was counted."""
 _POLL = 0.1
+_CLOSING = 30.0
+"""Seconds that workers have, once the time is over, to finish what they have begun."""
 _SHARE = 5.0
 """Seconds after which the corpus is looked at again."""
 _JOURNALLED = frozenset({"found", "shrunk", "seen", "kept"})
@@ -48,13 +56,13 @@ class State:
     counts: "cases" in all and "cases of NAME", "felt", "could not tell", "played again". behaviours: how many kinds of
     behaviour were seen. newest: when the last new one was, in seconds since the campaign began. says: what went wrong,
     a line each. opened: the connectors that are tried, with their versions.
+    before: seconds of the runs before this one.
     """
 
     asked: Asked
     findings: Findings
     counts: Counter[str] = field(default_factory=Counter)
     behaviours: set[int] = field(default_factory=set)
-    kept: int = 0
     newest: float = 0.0
     begun: float = field(default_factory=time.monotonic)
     says: list[str] = field(default_factory=list)
@@ -66,15 +74,47 @@ class State:
         """Seconds since this run of it began."""
         return time.monotonic() - self.begun
 
+    def take(self, record: Mapping[str, Any]) -> None:
+        """Take in what a record of the journal says beside findings."""
+        what = record["record"]
+        if what == "opened":
+            self.opened[record["connector"]] = f"{record['version']} on {record['server']}"
+        elif what == "kept":
+            if set(record["behaviour"]) - self.behaviours:
+                self.newest = self.seconds
+            self.behaviours |= set(record["behaviour"])
+        elif what == "counted":
+            self.before += record["seconds"]
+            self.counts.update(record["counts"])
+
     def say(self, line: str) -> None:
-        """Take note of what went wrong, once."""
-        if line not in self.says:
+        """Take note of what went wrong, once, whatever numbers are in it."""
+        if len(self.says) < _SAID and alike(line) not in map(alike, self.says):
             self.says.append(line)
 
 
 def settings(records: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return the record in which a campaign says what it is."""
     return next((record for record in records if record["record"] == "campaign"), None)
+
+
+def looked_at(directory: Path) -> State:
+    """Return what a campaign's journal says, whether it is running or not; raises UsageError where there is none."""
+    path = directory / NAME
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; expected the journal of a campaign") from error
+    records, complaints = parsed(data[: data.rfind(b"\n") + 1], path)
+    begun = settings(records)
+    if begun is None:
+        raise UsageError(f"{path}: it does not say what campaign it is of")
+    state = State(Asked(tuple(begun["connectors"]), 0.0, begun["seed"]), gathered(records))
+    for record in records:
+        state.take(record)
+    for complaint in complaints:
+        state.say(complaint)
+    return state
 
 
 class Campaign:
@@ -91,11 +131,10 @@ class Campaign:
         self._shared: set[str] = set()
         for record in journal.records:
             self._remember(record)
+            self.state.take(record)
             if record["record"] == "worker":
                 self._number = max(self._number, record["number"])
-            if record["record"] == "ended":
-                self.state.before += record["seconds"]
-                self.state.counts.update(record["counts"])
+        self._counted, self._counted_until = Counter(self.state.counts), self.state.seconds
         if settings(journal.records) is None:
             journal.append({"record": "campaign", "schema": SCHEMA, "connectors": list(asked.connectors),
                             "seed": asked.seed, "versions": dict(versions()), "guided": asked.guided})
@@ -104,7 +143,7 @@ class Campaign:
         """Play until the time is over or it is stopped; raises JournalFailed, and UsageError for where it is to run."""
         make = hosts.maker(self._asked.on)
         running: list[_Running] = []
-        lost = 0
+        lost = played = 0
         shared = 0.0
         try:
             running = [self._start(make) for _ in range(self._asked.workers)]
@@ -112,36 +151,33 @@ class Campaign:
                 if self._corpus is not None and time.monotonic() - shared > _SHARE:
                     shared = time.monotonic()
                     self._exchange_cases(running)
-                for each in list(running):
-                    try:
-                        before = self.state.counts["cases"]
-                        if not self._turn(each, running):
-                            running.remove(each)
-                            each.host.stop()
-                        lost = 0 if self.state.counts["cases"] > before else lost
-                    except Gone as gone:
-                        lost += 1
-                        self.state.say(f"{gone}; another one goes on" if lost <= _LOST else f"{gone}")
-                        running.remove(each)
-                        each.host.stop()
-                        if lost <= _LOST:
-                            running.append(self._start(make))
+                gone = self._exchange(running)
+                lost = 0 if self.state.counts["cases"] > played else lost + len(gone)
+                played = self.state.counts["cases"]
+                for why in gone:
+                    self.state.say(f"{why}; another one goes on" if lost <= _LOST else str(why))
+                running += [self._start(make) for _ in gone if lost <= _LOST]
+                if self.state.seconds - self._counted_until > _COUNTED:
+                    self._count()
+                watch(self.state)
+                stopped.wait(_POLL)
+            until = time.monotonic() + _CLOSING
+            while running and time.monotonic() < until and not stopped.is_set():
+                self._exchange(running, closing=True)
                 watch(self.state)
                 stopped.wait(_POLL)
         finally:
             for each in running:
                 each.host.stop()
-            self._journal.append({"record": "ended", "seconds": round(self.state.seconds, 1),
-                                  "counts": self._mine()})
+            self._count()
         return self.state
 
-    def _mine(self) -> dict[str, int]:
-        """Return what was counted in this run, and not in those before."""
-        before: Counter[str] = Counter()
-        for record in self._journal.records:
-            if record["record"] == "ended":
-                before.update(record["counts"])
-        return {name: count - before[name] for name, count in self.state.counts.items()}
+    def _count(self) -> None:
+        """Journal what was counted since this was done last."""
+        now, seconds = Counter(self.state.counts), self.state.seconds
+        self._journal.append({"record": "counted", "seconds": round(seconds - self._counted_until, 1),
+                              "counts": {name: count - self._counted[name] for name, count in now.items()}})
+        self._counted, self._counted_until = now, seconds
 
     def _start(self, make: Callable[[Task], Host]) -> _Running:
         self._number += 1
@@ -151,17 +187,33 @@ class Campaign:
         self._journal.append({"record": "worker", "number": self._number})
         return _Running(make(task), learned=list(self._kept))
 
-    def _turn(self, each: _Running, running: list[_Running]) -> bool:
+    def _exchange(self, running: list[_Running], *, closing: bool = False) -> list[Gone]:
+        """Exchange with each worker, and take those away that have ended; return why, where that was not its will."""
+        gone = []
+        for each in list(running):
+            try:
+                goes_on = self._turn(each, running, closing)
+            except Gone as error:
+                gone.append(error)
+                goes_on = False
+            if not goes_on:
+                running.remove(each)
+                each.host.stop()
+        return gone
+
+    def _turn(self, each: _Running, running: list[_Running], closing: bool) -> bool:
         """Exchange with one worker; return whether it goes on."""
         acknowledged, each.acknowledged = each.acknowledged, []
         learned, each.learned = each.learned, []
         goes_on = True
-        for report in each.host.exchange(acknowledged, learned):
+        for report in each.host.exchange(acknowledged, learned, closing):
             what = report.pop("report")
             if what == "played":
                 self.state.counts.update(report["counts"])
             elif what == "opened":
-                self.state.opened[report["connector"]] = f"{report['version']} on {report['server']}"
+                record = {"record": what, **report}
+                self._journal.append(record)
+                self.state.take(record)
             elif what in ("untried", "could not tell"):
                 self.state.say(f"{report['connector']}: {report['says']}")
             elif what in ("failed", "ended"):
@@ -174,6 +226,7 @@ class Campaign:
                 self._journal.append(record)
                 each.acknowledged.append(number)
                 self.state.findings.take(record)
+                self.state.take(record)
                 told = self._remember(record)
                 for other in running if told else ():
                     if other is not each:
@@ -185,11 +238,6 @@ class Campaign:
         told: dict[str, Any] = {}
         if record["record"] == "kept":
             told = {"connector": record["connector"], "case": record["case"], "behaviour": record["behaviour"]}
-            new = set(record["behaviour"]) - self.state.behaviours
-            self.state.kept += 1
-            if new:
-                self.state.behaviours |= new
-                self.state.newest = self.state.seconds
         elif record["record"] == "shrunk":
             shape = [] if record["chance"] else record["shape"]
             told = {"connector": record["connector"], "causes": [[record["where"], shape]]}

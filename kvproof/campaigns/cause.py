@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from kvproof.campaigns.judge import Violation
@@ -34,11 +35,14 @@ def cause(violation: Violation, felt: Sequence[str]) -> str:
 
 
 def where(violation: Violation) -> str:
-    """Return the rule, the verdict, and the place where it is stuck, or else what is said without numbers and chunks.
+    """Return the rule, the verdict, and where it is stuck, or else what is said without numbers, chunks and the read.
 
     It is the cause of what comes by chance, whatever was done meanwhile.
     """
-    said = f"in {violation.place}" if violation.place else alike(violation.explain)
+    said = violation.explain
+    if violation.read:
+        said = re.sub(rf"(?<!\w){re.escape(violation.read)}(?!\w)", "a read", said)
+    said = f"in {violation.place}" if violation.place else alike(said)
     return f"{violation.rule}: {violation.verdict}: {said}"
 
 

@@ -26,7 +26,9 @@ class Host(Protocol):
 
     task: Task
 
-    def exchange(self, acknowledged: Sequence[int], learned: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def exchange(
+        self, acknowledged: Sequence[int], learned: Sequence[Mapping[str, Any]], closing: bool = False
+    ) -> list[dict[str, Any]]:
         """See `Worker.exchange`; raises Gone."""
 
     def stop(self) -> None:
@@ -49,9 +51,11 @@ class Local:
         """Its process."""
         return self._process.pid
 
-    def exchange(self, acknowledged: Sequence[int], learned: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def exchange(
+        self, acknowledged: Sequence[int], learned: Sequence[Mapping[str, Any]], closing: bool = False
+    ) -> list[dict[str, Any]]:
         """See `Host`."""
-        self._send({"acknowledged": list(acknowledged), "learned": list(learned)})
+        self._send({"acknowledged": list(acknowledged), "learned": list(learned), "closing": closing})
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], _ANSWER)
         line = self._process.stdout.readline() if ready else b""
@@ -95,11 +99,13 @@ class Remote:
         self.task, self._ray = task, ray
         self._actor = ray.remote(Worker).options(num_cpus=1, max_concurrency=2).remote(task)
 
-    def exchange(self, acknowledged: Sequence[int], learned: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def exchange(
+        self, acknowledged: Sequence[int], learned: Sequence[Mapping[str, Any]], closing: bool = False
+    ) -> list[dict[str, Any]]:
         """See `Host`."""
         try:
             found: list[dict[str, Any]] = self._ray.get(
-                self._actor.exchange.remote(list(acknowledged), list(learned)), timeout=_ANSWER)
+                self._actor.exchange.remote(list(acknowledged), list(learned), closing), timeout=_ANSWER)
         except (self._ray.exceptions.RayError, TimeoutError) as error:
             raise Gone(f"worker {self.task.number} on Ray has ended: {type(error).__name__}") from error
         return found

@@ -15,11 +15,14 @@ from kvproof.rig import Found
 
 
 class Violation(Exception):
-    """A rule is broken: which, how the call ended, and what happened in a sentence; place: where it is stuck."""
+    """A rule is broken: which, how the call ended, and what happened in a sentence.
 
-    def __init__(self, rule: str, verdict: str, explain: str, place: str = "") -> None:
+    place: where it is stuck. read: the read that showed it; by another one it is the same.
+    """
+
+    def __init__(self, rule: str, verdict: str, explain: str, place: str = "", read: str = "") -> None:
         """Say what happened."""
-        self.rule, self.verdict, self.explain, self.place = rule, verdict, explain, place
+        self.rule, self.verdict, self.explain, self.place, self.read = rule, verdict, explain, place, read
         super().__init__(explain)
 
 
@@ -42,12 +45,13 @@ class Judge:
     """What the instances of a case have stored, as far as they were told.
 
     shared: whether they share their chunks: one rank, or replicated KV, of which only worker 0 stores. replicated: the
-    latter. disturbed: the instances on whose way a fault has struck. integrity: whether a hit's bytes are promised to
-    be right even where they were changed on the way.
+    latter. timeout: seconds that a connector is told to wait for an answer. disturbed: the instances on whose way a
+    fault has struck.
     """
 
     shared: bool
     replicated: bool
+    timeout: float = 1.0
     disturbed: set[int] = field(default_factory=set)
     versions: dict[int, int] = field(default_factory=dict)
     _stored: dict[tuple[int, int], _Stored] = field(default_factory=dict)
@@ -90,17 +94,33 @@ class Judge:
 
     def read(self, by: int, read: Read, chunks: Sequence[int], found: Sequence[Found]) -> None:
         """Judge one read of chunks; raises Violation."""
+        try:
+            self._read(by, read, chunks, found)
+        except Violation as violation:
+            violation.read = read.name
+            raise
+
+    def _read(self, by: int, read: Read, chunks: Sequence[int], found: Sequence[Found]) -> None:
         leading = True
         for chunk, each in zip(chunks, found, strict=True):
-            stored = self._of(by, chunk)
+            stored, said = self._of(by, chunk), f"{read.name} of {CHUNKS[chunk]}"
             if each.outcome == "hit":
                 self._hit(read, chunk, each, stored, by)
-            elif stored.certain and leading and by not in self.disturbed:
+            elif by not in self.disturbed:
+                late = (each.seconds or 0.0) > 0.9 * self.timeout
+                if not (stored.newest or stored.doubts) and (late or each.outcome != "miss"):
+                    raise Violation("miss-is-miss", "fail", f"{said}, which nobody stored and nothing disturbed: "
+                                                            f"{each.outcome}{', and only when it gave up' * late}")
                 # A batch may end with its first miss.
-                rule = "key-per-rank" if self.replicated and by else "round-trip"
-                raise Violation(rule, "fail", f"{read.name} of {CHUNKS[chunk]}, which is stored and which nothing "
-                                              f"disturbed: {each.words}")
+                if stored.certain and leading:
+                    rule = "key-per-rank" if self.replicated and by else "round-trip"
+                    raise Violation(rule, "fail", f"{said}, which is stored and nothing disturbed: {each.outcome}")
             leading = leading and each.outcome == "hit"
+
+    def call(self, by: int, what: str, outcome: str) -> None:
+        """Judge a call of which only matters that it is answered; raises Violation."""
+        if by not in self.disturbed and outcome not in ("hit", "miss"):
+            raise Violation("round-trip", "fail", f"{what}, which nothing disturbed: {outcome}")
 
     def _hit(self, read: Read, chunk: int, found: Found, stored: _Stored, by: int) -> None:
         said = f"{read.name} of {CHUNKS[chunk]} was a hit"

@@ -15,7 +15,7 @@ from kvproof.causes import alike, frame_of
 from kvproof.connectors.adapter import Read
 from kvproof.errors import KvproofError
 from kvproof.replays.lost_completion import WAYS
-from kvproof.rig import Found, Ground, NotOpened, Rig, briefly, trouble
+from kvproof.rig import CALL_SLACK, Found, Ground, NotOpened, Rig, briefly, trouble
 from kvproof.rules.cell import TIMEOUT
 from kvproof.rules.menu import RELEASE
 from kvproof.rules.plan import kind_of
@@ -30,6 +30,8 @@ CLOSING = 10.0
 """Seconds that closing may take beyond the connector's timeout."""
 LIMIT = 5.0
 """Seconds that a connector's declared deadline may have; what is declared beyond is checked by bounded-time."""
+_TIMES = 3
+"""Reads of each thread."""
 _PAUSE = 0.02
 _ARRIVING = 5.0
 """Seconds that a call whose completion is awaited may take beyond the connector's timeout: it may not come at all."""
@@ -100,7 +102,7 @@ class _Stage:
         self._reads = {read.name: read for read in ground.described.reads}
         world = int(case.place.get("world_size", 1))
         replicated = bool(case.place.get("replicated", False))
-        self._judge = Judge(shared=world == 1 or replicated, replicated=world > 1 and replicated)
+        self._judge = Judge(shared=world == 1 or replicated, replicated=world > 1 and replicated, timeout=TIMEOUT)
         self._struck = [0] * case.instances
 
     def run(self, closes: bool) -> None:
@@ -183,7 +185,7 @@ class _Stage:
 
     def _threads(self, by: int, rig: Rig, read: Read, chunks: Sequence[int]) -> None:
         answer = rig.run("kvproof.runner.inside:from_threads", reads=[read.name], chunks=[CHUNKS[c] for c in chunks],
-                         known=self._judge.known(), threads=2, times=3)
+                         known=self._judge.known(), threads=2, times=_TIMES, slack=_TIMES * TIMEOUT + CALL_SLACK)
         self._note(by, f"{read.name} from two threads", f"threads {read.name}", self._outcome(answer))
         self._came_back(answer, rig, f"{read.name} from two threads")
         for said in answer.value if isinstance(answer, Returned) else ():
@@ -198,6 +200,7 @@ class _Stage:
                          chunk=EARLY)
         self._note(step.by, f"gap {step.gap}, {way}", f"gap {step.gap}", self._outcome(answer))
         self._came_back(answer, rig, f"a call whose completion came early ({way})")
+        self._judge.call(step.by, "a call whose completion came early", self._outcome(answer))
 
     def _release(self) -> None:
         for rig, schedule in zip(self._rigs, self.case.schedules, strict=True):

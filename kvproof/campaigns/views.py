@@ -163,7 +163,7 @@ def keep(directory: Path, state: State) -> None:
 def text(state: State, directory: Path) -> str:
     """Return what was found, for a terminal."""
     said = [f"{name}: {value}" for name, value in numbers(state).items() if name != "time left"]
-    out = ["; ".join(said), ""]
+    out = ["; ".join([f"seed: {state.asked.seed}", *said]), ""]
     for number, each in enumerate(state.findings.certain(), 1):
         known = ", known" if each.known else ""
         out += [f"{number}. {each.connector}: {each.shown['rule']}: {each.shown['verdict']}{_often(each)}{known}",

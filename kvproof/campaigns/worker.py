@@ -80,7 +80,7 @@ class Worker:
     def __init__(self, task: Task) -> None:
         """Begin; returns at once."""
         self._task = task
-        self._stopped = threading.Event()
+        self._stopped, self._closing = threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self._reports: list[dict[str, Any]] = []
         self._acknowledged: dict[int, threading.Event] = {}
@@ -91,8 +91,15 @@ class Worker:
         self._thread = threading.Thread(target=self._run, daemon=True, name="campaign")
         self._thread.start()
 
-    def exchange(self, acknowledged: Sequence[int], learned: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
-        """Take note of which reports are on disk and of what others have kept; return what is to be reported."""
+    def exchange(
+        self, acknowledged: Sequence[int], learned: Sequence[Mapping[str, Any]] = (), closing: bool = False
+    ) -> list[dict[str, Any]]:
+        """Take note of which reports are on disk and of what others have kept; return what is to be reported.
+
+        closing: begin no more cases, finish what was begun, and report "ended" then.
+        """
+        if closing:
+            self._closing.set()
         with self._lock:
             for number in acknowledged:
                 self._acknowledged.pop(number).set()
@@ -138,11 +145,10 @@ class Worker:
                 pool = stack.enter_context(ThreadPoolExecutor(_LANES * task.at_once, "case"))
                 for name in task.connectors:
                     self._open(name, make, pool)
-                if not self._targets:
-                    self._tell("ended")
-                    return
-                for future in [pool.submit(self._work, lane) for lane in range(_LANES * task.at_once)]:
+                for future in [pool.submit(self._work, lane) for lane in range(
+                        _LANES * task.at_once if self._targets else 0)]:
                     future.result()
+            self._tell("ended")
         except KvproofError as error:
             self._tell("failed", says=str(error))
         except Exception as error:
@@ -180,7 +186,7 @@ class Worker:
     def _work(self, lane: int) -> None:
         turn = lane
         names = list(self._targets)
-        while not self._stopped.is_set():
+        while not (self._stopped.is_set() or self._closing.is_set()):
             name = names[turn % len(names)]
             turn += 1
             self._one(name, self._targets[name])
@@ -332,7 +338,7 @@ def main() -> None:
     try:
         for line in sys.stdin:
             asked = json.loads(line)
-            print(json.dumps(worker.exchange(asked["acknowledged"], asked["learned"])), flush=True)
+            print(json.dumps(worker.exchange(**asked)), flush=True)
     finally:
         worker.stop()
 
