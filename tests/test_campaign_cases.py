@@ -24,7 +24,7 @@ from kvproof.rules.menu import Spot
 GET, EXISTS, BATCH = Read("get"), Read("exists", payload=False), Read("batched_get", batch=True)
 SPOTS = (Spot("GET", "GET", "*", 1, 4104, "bulk", True, 4096),
          Spot("SET", "SET", "*", 1, 5, "simple-string", False, 4096))
-MAKER = Generator((GET, EXISTS, BATCH), SPOTS, 2, SIZES, 1.0, False, False, False)
+MAKER = Generator((GET, EXISTS, BATCH), SPOTS, (0, 2), SIZES, 1.0, False, False, False)
 
 
 def made(count: int) -> list[Case]:
@@ -50,6 +50,7 @@ def test_cases_stay_within_bounds_and_are_the_same_for_a_seed() -> None:
     assert {case.faults for case in found} == {0, 1, 2, 3}
     assert {case.instances for case in found} == {1, 2}
     assert {bool(case.place.get("replicated")) for case in found} == {False, True}
+    assert {step.gap for case in found for step in case.steps if step.do == "early"} == {0, 2}
     kinds = {fault.kind for case in found for each in case.schedules for fault in each}
     assert len(kinds) > 15
     assert not kinds & {"duplicate", "flip", "blank", "insert"}, "what this client could not see, or does not speak"

@@ -55,8 +55,7 @@ class State:
 
     counts: "cases" in all and "cases of NAME", "felt", "could not tell", "played again". behaviours: how many kinds of
     behaviour were seen. newest: when the last new one was, in seconds since the campaign began. says: what went wrong,
-    a line each. opened: the connectors that are tried, with their versions.
-    before: seconds of the runs before this one.
+    a line each. opened: the connectors that are tried, with their versions. before: seconds of the runs before this one.
     """
 
     asked: Asked
@@ -127,7 +126,7 @@ class Campaign:
         for complaint in journal.complaints:
             self.state.say(complaint)
         self._kept: list[dict[str, Any]] = []
-        self._number = 0
+        self._number = self._given = 0
         self._shared: set[str] = set()
         for record in journal.records:
             self._remember(record)
@@ -249,7 +248,8 @@ class Campaign:
         """Give the corpus what is new here, and take from it what is new there."""
         assert self._corpus is not None
         try:
-            for told in self._kept:
+            for told in self._kept[self._given:]:
+                self._given += 1
                 if "case" in told:
                     self._shared.add(self._corpus.put({"connector": told["connector"], "case": told["case"]}))
             for name in sorted(self._corpus.names() - self._shared):

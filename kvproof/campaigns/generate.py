@@ -28,14 +28,14 @@ _MATCHES = (1, 1, 1, 1, 2, 2, 3, 4, 6, 10)
 class Generator:
     """Makes cases for one connector.
 
-    reads: those that the adapter declares. spots: where faults may strike. gaps: how many gaps there are
-    (adapter.gaps). sizes: of chunks, that it can hold. timeout: what the connector is told. resp3: whether it speaks
+    reads: those that the adapter declares. spots: where faults may strike. gaps: those of adapter.gaps that are there.
+    sizes: of chunks, that it can hold. timeout: what the connector is told. resp3: whether it speaks
     RESP3. integrity: whether a changed bit has to be seen. masks: whether it has a known bug that can be kept away.
     """
 
     reads: tuple[Read, ...]
     spots: tuple[Spot, ...]
-    gaps: int
+    gaps: tuple[int, ...]
     sizes: tuple[int, ...]
     timeout: float
     resp3: bool
@@ -116,7 +116,7 @@ class Generator:
         if what < 0.38:
             return Step("evict", by, chunks[:1])
         if what < 0.45 and self.gaps:
-            return Step("early", by, (), choose.choice(WAYS), choose.randrange(self.gaps))
+            return Step("early", by, (), choose.choice(WAYS), choose.choice(self.gaps))
         if what < 0.49:
             return Step("release")
         read = choose.choice(self.reads)

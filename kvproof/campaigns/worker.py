@@ -169,7 +169,8 @@ class Worker:
         self._targets[name] = target
         self._tell("opened", connector=name, version=ground.version, server=ground.server.description)
         for each in self._learned:
-            self._learn(each)
+            if each.get("connector") == name:
+                self._learn(each)
 
     def _learn(self, kept: Mapping[str, Any]) -> None:
         """Take over what somebody else has kept, or found."""
@@ -322,13 +323,13 @@ def generator(ground: Ground, pool: ThreadPoolExecutor) -> Generator:
         bool(described.masks))
 
 
-def _gaps(ground: Ground) -> int:
-    """Return how many of the adapter's gaps can be reached."""
+def _gaps(ground: Ground) -> tuple[int, ...]:
+    """Return those of the adapter's gaps that are there in this version."""
     with ground.rig(ground.at("gaps")) as rig:
         answer = rig.run("kvproof.replays.lost_completion:inside_gaps")
     if not isinstance(answer, Returned):
         raise NotOpened("asking for its gaps: it did not say")
-    return len([gap for gap in answer.value if "gone" not in gap])
+    return tuple(number for number, gap in enumerate(answer.value) if "gone" not in gap)
 
 
 def main() -> None:
