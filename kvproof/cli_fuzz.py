@@ -72,7 +72,7 @@ def _count(text: str) -> int:
 
 def _fuzz(options: argparse.Namespace) -> int:
     from kvproof import contract, known
-    from kvproof.campaigns import corpus, views
+    from kvproof.campaigns import corpus, hosts, views
     from kvproof.campaigns.campaign import Campaign
     from kvproof.campaigns.journal import Journal
     from kvproof.known import cells
@@ -84,12 +84,13 @@ def _fuzz(options: argparse.Namespace) -> int:
     shared = corpus.opened(options.corpus, options.server) if options.corpus else None
     if not options.resume:
         _asked(options)
+    make = hosts.maker(options.on)
     journal = Journal(options.dir, fresh=not options.resume)
     watch, stopped = views.Watch(), threading.Event()
     try:
         campaign = Campaign(_asked(options, journal), journal, shared)
         try:
-            campaign.run(watch, stopped)
+            campaign.run(make, watch, stopped)
         except KeyboardInterrupt:
             stopped.set()
     finally:

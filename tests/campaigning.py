@@ -40,7 +40,7 @@ def findings(directory: Path) -> list[Finding]:
     return gathered(records(directory)).certain()
 
 
-def wait_for(what: Callable[[], bool], within: float = 60.0) -> None:
+def wait_for(what: Callable[[], bool], within: float = 150.0) -> None:
     """Wait until something is so; fail where it does not come to that."""
     until = time.monotonic() + within
     while not what():

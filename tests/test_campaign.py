@@ -16,15 +16,16 @@ from kvproof.campaigns.journal import parsed
 from kvproof.faults.servers import valkey
 from tests.campaigning import begun, findings, load, records, run, shrunk, wait_for
 
-BUG = "reference+worker-key"
-"""A read of the reference asks for its own worker's key, which nobody stored."""
+BUG = "tests.hasty:Hasty"
+"""Takes what it has stored once to be there for ever."""
+RULE = "lookup-coherent"
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A campaign that has found a bug, with all that it writes."""
     directory = tmp_path_factory.mktemp("campaign")
-    done = run(directory / "dir", "-c", BUG, "--for", "25s", *(
+    done = run(directory / "dir", "-c", BUG, "--for", "10s", *(
         word for what in ("json", "junit", "html", "digest") for word in (f"--{what}", str(directory / what))))
     assert done.returncode == 1, done.stdout + done.stderr
     (directory / "stdout").write_text(done.stdout)
@@ -32,14 +33,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_bug_is_found_as_one_finding_with_the_least_case(found: Path) -> None:
-    keys = [each for each in findings(found / "dir") if each.shown["rule"] == "key-per-rank"]
-    [finding] = keys
-    assert (finding.size, finding.rate, finding.known) == (0, 1.0, False)
-    steps = finding.shown["case"]["steps"]
-    assert [step["do"] for step in steps] == ["put", "read"]
-    assert steps[1]["how"] == "batched_async_get"
-    assert finding.shown["case"]["place"].keys() == {"world_size", "replicated"}
-    assert {each.shown["rule"] for each in findings(found / "dir")} == {"key-per-rank"}
+    [finding] = findings(found / "dir")
+    assert (finding.shown["rule"], finding.size, finding.rate, finding.known) == (RULE, 0, 1.0, False)
+    case = finding.shown["case"]
+    assert [step["do"] for step in case["steps"]] == ["put", "evict", "read"]
+    assert (case["steps"][2]["how"], case["place"], len(case["schedules"])) == ("exists", {}, 1)
 
 
 def test_what_is_written_says_the_same(found: Path) -> None:
@@ -47,12 +45,12 @@ def test_what_is_written_says_the_same(found: Path) -> None:
     said = (found / "stdout").read_text()
     assert f"kvproof replay {found / 'dir' / 'findings' / finding.id}.json" in said
     [row] = load(found / "json")["cells"]
-    assert (row["rule"], row["verdict"], row["known"]) == ("key-per-rank", "fail", False)
+    assert (row["rule"], row["verdict"], row["known"]) == (RULE, "fail", False)
     [case] = ElementTree.parse(found / "junit").iter("testcase")
     failure = case.find("failure")
     assert failure is not None
     assert "kvproof replay" in str(failure.text)
-    assert f"| `{finding.id}` | key-per-rank |" in (found / "digest").read_text()
+    assert f"| `{finding.id}` | {RULE} |" in (found / "digest").read_text()
     assert finding.shown["explain"] in (found / "html").read_text()
 
 
@@ -65,18 +63,23 @@ def test_a_finding_is_replayed_and_made_a_test(found: Path, tmp_path: Path) -> N
     module = tmp_path / "test_found.py"
     subprocess.run([sys.executable, "-m", "kvproof", "replay", str(path), "--pytest", str(module)], timeout=60,
                    check=True)
-    tested = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(module)],
-                            capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
-    assert tested.returncode == 1, tested.stdout
-    assert "key-per-rank: batched_async_get of c0a1" in tested.stdout
+    failed = as_test(module)
+    assert failed.returncode == 1, failed.stdout
+    assert f"{RULE}: exists of c0a1 was a hit, and it was deleted" in failed.stdout
     module.write_text(module.read_text().replace(repr(BUG), "'reference'"))
-    tested = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(module)],
-                            capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
-    assert tested.returncode == 0, tested.stdout
+    passed = as_test(module)
+    assert passed.returncode == 0, passed.stdout
+
+
+def as_test(module: Path) -> subprocess.CompletedProcess[str]:
+    """Run a test module somewhere else."""
+    return subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(module)],
+                          capture_output=True, text=True, timeout=120, check=False, cwd=module.parent,
+                          env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])})
 
 
 def test_nothing_is_found_in_the_reference(tmp_path: Path) -> None:
-    done = run(tmp_path / "dir", "-c", "reference", "--for", "20s", "--workers", "2")
+    done = run(tmp_path / "dir", "-c", "reference", "--for", "12s", "--workers", "2")
     assert done.returncode == 0, done.stdout
     assert findings(tmp_path / "dir") == []
     kept = [record for record in records(tmp_path / "dir") if record["record"] == "kept"]
@@ -100,7 +103,7 @@ def test_a_campaign_that_is_killed_has_lost_nothing_and_goes_on(tmp_path: Path) 
     assert done.returncode == 1, done.stdout + done.stderr
     after = records(directory)
     assert after[: len(before)] == before
-    assert [each.shown["rule"] for each in findings(directory)] == ["key-per-rank"]
+    assert [each.shown["rule"] for each in findings(directory)] == [RULE]
     other = run(directory, "--resume", "-c", "reference", "--for", "5s")
     assert (other.returncode, "is a campaign on" in other.stderr) == (2, True)
 
@@ -112,7 +115,7 @@ def test_an_interrupted_campaign_writes_what_it_knows(tmp_path: Path) -> None:
     running.send_signal(signal.SIGINT)
     said, _ = running.communicate(timeout=60)
     assert running.returncode == 1, said
-    assert "key-per-rank" in (tmp_path / "digest").read_text()
+    assert RULE in (tmp_path / "digest").read_text()
     assert records(directory)[-1]["record"] == "counted"
 
 
@@ -146,7 +149,7 @@ def test_a_full_disk_ends_a_campaign_in_one_line_and_it_goes_on_later(tmp_path: 
 
 def test_a_corpus_that_goes_away_is_told_and_a_line_that_is_damaged(tmp_path: Path) -> None:
     with valkey() as server:
-        running = begun(tmp_path / "dir", "-c", "reference", "--for", "20s", "--corpus",
+        running = begun(tmp_path / "dir", "-c", "reference", "--for", "12s", "--corpus",
                         f"redis://127.0.0.1:{server.port}")
         wait_for(lambda: any(record["record"] == "kept" for record in records(tmp_path / "dir")))
     said, complaints = running.communicate(timeout=60)
@@ -169,7 +172,7 @@ def records_with_damage(directory: Path) -> list[dict[str, object]]:
 
 def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
     directory = tmp_path / "dir"
-    running = begun(directory, "-c", "reference", "--for", "25s")
+    running = begun(directory, "-c", "reference", "--for", "15s")
     wait_for(lambda: any(record["record"] == "kept" for record in records(directory)))
     [worker] = [int(pid) for pid in Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
                 if b"kvproof.campaigns.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
@@ -186,7 +189,7 @@ def test_what_one_campaign_has_kept_another_begins_with(where: str, tmp_path: Pa
     with valkey() as server:
         shared = str(tmp_path / "corpus") if where == "directory" else f"redis://127.0.0.1:{server.port}"
         for name in ("one", "other"):
-            done = run(tmp_path / name, "-c", "reference", "--for", "12s", "--corpus", shared)
+            done = run(tmp_path / name, "-c", "reference", "--for", "6s", "--corpus", shared)
             assert done.returncode == 0, done.stdout + done.stderr
         entries = len(list((tmp_path / "corpus" / "cases").glob("*.json"))) if where == "directory" else None
     if entries is not None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvproof.campaigns import hosts
 from kvproof.campaigns.corpus import Corpus, CorpusFailed
 from kvproof.campaigns.findings import Findings, gathered
 from kvproof.campaigns.hosts import Gone, Host
@@ -54,8 +53,8 @@ class State:
     """What a campaign has done so far, for those who watch it.
 
     counts: "cases" in all and "cases of NAME", "felt", "could not tell", "played again". behaviours: how many kinds of
-    behaviour were seen. newest: when the last new one was, in seconds since the campaign began. says: what went wrong,
-    a line each. opened: the connectors that are tried, with their versions. before: seconds of the runs before this one.
+    behaviour were seen. newest: when the last new one was, in seconds since this run began. says: what went wrong, a
+    line each. opened: the connectors that are tried, with their versions. before: seconds of the runs before this one.
     """
 
     asked: Asked
@@ -127,6 +126,7 @@ class Campaign:
             self.state.say(complaint)
         self._kept: list[dict[str, Any]] = []
         self._number = self._given = 0
+        self._opened = False
         self._shared: set[str] = set()
         for record in journal.records:
             self._remember(record)
@@ -138,15 +138,19 @@ class Campaign:
             journal.append({"record": "campaign", "schema": SCHEMA, "connectors": list(asked.connectors),
                             "seed": asked.seed, "versions": dict(versions()), "guided": asked.guided})
 
-    def run(self, watch: Callable[[State], None], stopped: threading.Event) -> State:
-        """Play until the time is over or it is stopped; raises JournalFailed, and UsageError for where it is to run."""
-        make = hosts.maker(self._asked.on)
+    def run(
+        self, make: Callable[[Task], Host], watch: Callable[[State], None], stopped: threading.Event
+    ) -> State:
+        """Play until the time is over or it is stopped, on workers that `make` starts; raises JournalFailed.
+
+        The time begins when the first connector is open.
+        """
         running: list[_Running] = []
         lost = played = 0
         shared = 0.0
         try:
             running = [self._start(make) for _ in range(self._asked.workers)]
-            while self.state.seconds < self._asked.seconds and not stopped.is_set() and running:
+            while (self.state.seconds < self._asked.seconds or not self._opened) and not stopped.is_set() and running:
                 if self._corpus is not None and time.monotonic() - shared > _SHARE:
                     shared = time.monotonic()
                     self._exchange_cases(running)
@@ -212,6 +216,8 @@ class Campaign:
             elif what == "opened":
                 record = {"record": what, **report}
                 self._journal.append(record)
+                if not self._opened:
+                    self._opened, self._counted_until, self.state.begun = True, 0.0, time.monotonic()
                 self.state.take(record)
             elif what in ("untried", "could not tell"):
                 self.state.say(f"{report['connector']}: {report['says']}")

@@ -56,11 +56,11 @@ class Generator:
             place["chunk_bytes"] = choose.choice(self.sizes[1:])
         if choose.random() < 0.2:
             place["connections"] = choose.choice((2, 3))
-        # Most of what can go wrong needs something that is stored, and is asked for then.
-        steps = [Step("put", 0, self._chunks(choose))] if choose.random() < 0.7 else []
-        for _ in range(choose.randint(1, 7)):
-            steps.append(self._step(choose, instances, steps))
-        many = [(0, 1, 1, 1, 2, 3), (0, 0, 1)]
+        # Most of what can go wrong needs a chunk that is stored, and then something done to that very chunk.
+        about = choose.sample(range(len(CHUNKS)), choose.choice((1, 1, 2, 2, 3, len(CHUNKS))))
+        steps = [Step("put", 0, self._chunks(choose, about))] if choose.random() < 0.7 else []
+        steps += [self._step(choose, instances, about) for _ in range(choose.randint(1, 16))]
+        many = [(0, 0, 1, 1, 2, 3), (0, 0, 1)]
         schedules = [self._schedule(choose, choose.choice(many[min(number, 1)])) for number in range(instances)]
         return self._fitted(Case(place, tuple(steps), tuple(schedules), self.masks and choose.random() < 0.5))
 
@@ -72,14 +72,15 @@ class Generator:
 
     def _change(self, case: Case, choose: random.Random, other: Case | None) -> Case:
         steps, what = list(case.steps), choose.random()
+        used = sorted({chunk for step in steps for chunk in step.chunks})
+        about = used if used and choose.random() < 0.8 else list(range(len(CHUNKS)))
         if what < 0.3:
-            at = choose.randint(0, len(steps))
-            steps.insert(at, self._step(choose, case.instances, steps[:at]))
+            steps.insert(choose.randint(0, len(steps)), self._step(choose, case.instances, about))
         elif what < 0.4 and len(steps) > 1:
             steps.pop(choose.randrange(len(steps)))
         elif what < 0.5 and steps:
             at = choose.randrange(len(steps))
-            steps[at] = self._step(choose, case.instances, steps[:at])
+            steps[at] = self._step(choose, case.instances, about)
         elif what < 0.6 and steps:
             begin = choose.randrange(len(steps))
             part = steps[begin: begin + choose.randint(1, 3)]
@@ -105,12 +106,10 @@ class Generator:
             return case.without(place=fresh.place, masked=fresh.masked)
         return case.without(steps=tuple(steps))
 
-    def _step(self, choose: random.Random, instances: int, before: Sequence[Step]) -> Step:
+    def _step(self, choose: random.Random, instances: int, about: Sequence[int]) -> Step:
+        """Return a step about some of these chunks."""
         by, what = choose.randrange(instances), choose.random()
-        chunks = self._chunks(choose)
-        stored = [chunk for step in before if step.do == "put" for chunk in step.chunks]
-        if stored and choose.random() < 0.5:
-            chunks = tuple(dict.fromkeys((choose.choice(stored), *chunks[1:])))
+        chunks = self._chunks(choose, about)
         if what < 0.3:
             return Step("put", by, chunks)
         if what < 0.38:
@@ -124,11 +123,8 @@ class Generator:
             return Step("threads", by, chunks, read.name)
         return Step("read", by, chunks, read.name)
 
-    def _chunks(self, choose: random.Random) -> tuple[int, ...]:
-        # A few chunks come again and again, so that what one step stores another asks for.
-        many = choose.choice((1, 1, 1, 2, 3, 4))
-        return tuple(dict.fromkeys(min(choose.randrange(len(CHUNKS)), choose.randrange(len(CHUNKS)))
-                                   for _ in range(many)))
+    def _chunks(self, choose: random.Random, about: Sequence[int]) -> tuple[int, ...]:
+        return tuple(choose.sample(about, min(len(about), choose.choice((1, 1, 1, 2, 3, 4)))))
 
     def _schedule(self, choose: random.Random, many: int) -> Schedule:
         return tuple(fault for _ in range(many) if (fault := self._fault(choose)) is not None)

@@ -60,6 +60,8 @@ def _simpler(case: Case) -> Iterator[Case]:
     if case.masked:
         yield case.without(masked=False)
     for at, step in enumerate(case.steps):
+        if step.do == "threads":
+            yield case.without(steps=(*case.steps[:at], replace(step, do="read"), *case.steps[at + 1:]))
         for chunk in range(len(step.chunks) if len(step.chunks) > 1 else 0):
             yield _with_step(case, at, step.chunks[:chunk] + step.chunks[chunk + 1:])
     for number, each in enumerate(case.schedules):
