@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -79,7 +80,7 @@ def as_test(module: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_nothing_is_found_in_the_reference(tmp_path: Path) -> None:
-    done = run(tmp_path / "dir", "-c", "reference", "--for", "12s", "--workers", "2")
+    done = run(tmp_path / "dir", "-c", "reference", "--for", "8s", "--workers", "2")
     assert done.returncode == 0, done.stdout
     assert findings(tmp_path / "dir") == []
     kept = [record for record in records(tmp_path / "dir") if record["record"] == "kept"]
@@ -184,18 +185,31 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
     assert "another one goes on" in complaints
 
 
-@pytest.mark.parametrize("where", ["directory", "server"])
-def test_what_one_campaign_has_kept_another_begins_with(where: str, tmp_path: Path) -> None:
+def test_what_one_campaign_has_kept_another_begins_with(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        done = run(tmp_path / name, "-c", "reference", "--for", "5s", "--corpus", str(tmp_path / "corpus"))
+        assert done.returncode == 0, done.stdout + done.stderr
+    shared = [load(path).get("case") for path in (tmp_path / "corpus" / "cases").glob("*.json")]
+    kept = {name: [record["case"] for record in records(tmp_path / name) if record["record"] == "kept"]
+            for name in ("one", "other")}
+    assert all(case in shared for case in kept["one"])
+    # What the first has seen is nothing new to the second, so that it keeps less.
+    assert 0 < len(kept["other"]) < len(kept["one"])
+
+
+def test_what_one_campaign_has_found_another_has_too(found: Path, tmp_path: Path) -> None:
     with valkey() as server:
-        shared = str(tmp_path / "corpus") if where == "directory" else f"redis://127.0.0.1:{server.port}"
+        where = f"redis://127.0.0.1:{server.port}"
         for name in ("one", "other"):
-            done = run(tmp_path / name, "-c", "reference", "--for", "6s", "--corpus", shared)
-            assert done.returncode == 0, done.stdout + done.stderr
-        entries = len(list((tmp_path / "corpus" / "cases").glob("*.json"))) if where == "directory" else None
-    if entries is not None:
-        kept = [record["case"] for name in ("one", "other") for record in records(tmp_path / name)
-                if record["record"] == "kept"]
-        assert 0 < entries <= len(kept)
+            if name == "one":
+                shutil.copytree(found / "dir", tmp_path / name)
+            # Long enough to exchange, and too short to find it: the second is told.
+            done = run(tmp_path / name, *(["--resume"] if name == "one" else ["-c", BUG, "--seed", "1"]), "--for", "1s",
+                       "--corpus", where)
+            assert done.returncode == 1, done.stdout + done.stderr
+    [one], [other] = findings(tmp_path / "one"), findings(tmp_path / "other")
+    assert (one.id, one.shown["case"]) == (other.id, other.shown["case"])
+    assert (tmp_path / "other" / "findings" / f"{one.id}.json").exists()
 
 
 @pytest.mark.parametrize(("words", "says"), [

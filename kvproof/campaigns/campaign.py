@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kvproof.campaigns import case as cases
 from kvproof.campaigns.corpus import Corpus, CorpusFailed
 from kvproof.campaigns.findings import Findings, gathered
 from kvproof.campaigns.hosts import Gone, Host
@@ -127,6 +128,7 @@ class Campaign:
         self._kept: list[dict[str, Any]] = []
         self._number = self._given = 0
         self._opened = False
+        self._told: dict[str, Mapping[str, Any]] = {}
         self._shared: set[str] = set()
         for record in journal.records:
             self._remember(record)
@@ -173,6 +175,8 @@ class Campaign:
             for each in running:
                 each.host.stop()
             self._count()
+        if self._corpus is not None:
+            self._exchange_cases([])
         return self.state
 
     def _count(self) -> None:
@@ -257,16 +261,39 @@ class Campaign:
             for told in self._kept[self._given:]:
                 self._given += 1
                 if "case" in told:
-                    self._shared.add(self._corpus.put({"connector": told["connector"], "case": told["case"]}))
+                    self._shared.add(self._corpus.put(told))
+            for finding in self.state.findings.certain():
+                if finding.least is not None and finding.least is not self._told.get(finding.id):
+                    self._told[finding.id] = finding.least
+                    self._shared.add(self._corpus.put(finding.document()))
             for name in sorted(self._corpus.names() - self._shared):
                 self._shared.add(name)
                 entry = self._corpus.get(name)
-                if entry is not None and entry.get("connector") in self._asked.connectors and "case" in entry:
-                    for each in running:
-                        each.learned.append({"connector": entry["connector"], "case": entry["case"]})
+                if entry is not None and entry.get("connector") in self._asked.connectors:
+                    self._take_over(entry, running)
         except CorpusFailed as error:
             self.state.say(f"the corpus: {error}; the campaign goes on without it")
 
+    def _take_over(self, entry: Mapping[str, Any], running: list[_Running]) -> None:
+        """Take over an entry of the corpus: a case is tried and changed here, too; a finding is one here."""
+        try:
+            cases.read(entry["least"]["case"] if "least" in entry else entry["case"])
+            if "least" not in entry:
+                told = {name: entry[name] for name in ("connector", "case", "behaviour")}
+            else:
+                least = dict(entry["least"])
+                known = {(each.connector, each.where, each.shape) for each in self.state.findings.found}
+                if (least["connector"], least["where"], frozenset(entry["shape"])) in known:
+                    return
+                record = {**least, "record": "shrunk", "worker": 0, "was": entry["shape"]}
+                self._journal.append(record)
+                self._told[self.state.findings.taken(record).id] = least
+                told = self._remember(record)
+        except (KeyError, TypeError, UsageError) as error:
+            self.state.say(f"the corpus has an entry that is none, which is left out: {error}")
+            return
+        for each in running:
+            each.learned.append(told)
 
 @dataclass
 class _Running:

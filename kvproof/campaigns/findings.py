@@ -81,6 +81,10 @@ class Findings:
             return known
         return None
 
+    def taken(self, record: Mapping[str, Any]) -> Finding:
+        """Take in a finding that somebody else has looked into."""
+        return self._shrunk(record)
+
     def _of(self, connector: str, where: str, shape: frozenset[str]) -> Finding | None:
         """Return the finding that explains this: the one whose shape is part of it, or else any of that place."""
         those = [each for each in self.found if (each.connector, each.where) == (connector, where)]
