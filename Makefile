@@ -26,6 +26,7 @@ nightly: $(STAMP)
 	$(BIN)/python bench/logs.py
 	$(BIN)/python bench/proxy.py
 	$(BIN)/python -m bench.sharding
+	$(BIN)/python -m bench.campaigns
 
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutation
