@@ -36,7 +36,7 @@ def records(directory: Path) -> list[dict[str, Any]]:
 
 
 def findings(directory: Path) -> list[Finding]:
-    """Return the findings that were seen more than once."""
+    """Return the findings that are certain."""
     return gathered(records(directory)).certain()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 SCHEMA = "kvproof.finding/1"
 OFTEN = 3
-"""In how many cases what comes by chance has to be seen, until it is more than the machine's doing."""
+"""In how many cases what seldom comes again has to be seen, until it is more than the machine's doing."""
 
 
 @dataclass
@@ -45,8 +45,8 @@ class Finding:
 
     @property
     def certain(self) -> bool:
-        """Whether it is one: it came again, or in many cases; what did neither may be the machine's doing."""
-        return self.least is not None and (not self.chance or self.seen >= OFTEN)
+        """Whether it is one: it mostly came again, or came in many cases; else it may be the machine's doing."""
+        return self.least is not None and (self.rate > 0.5 or self.seen >= OFTEN)
 
     @property
     def size(self) -> int:
@@ -120,7 +120,7 @@ class Findings:
         return mine
 
     def certain(self) -> list[Finding]:
-        """Return those that were seen more than once, by connector."""
+        """Return those that are certain, by connector."""
         return sorted((each for each in self.found if each.certain), key=lambda each: (each.connector, each.where))
 
 

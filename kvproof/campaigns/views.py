@@ -42,7 +42,7 @@ def numbers(state: State) -> dict[str, str]:
         "kinds of behaviour": str(len(state.behaviours)),
         "last new one": f"{span(state.seconds - state.newest)} ago" if state.newest else "none in this run",
         "findings": str(len(certain) - known) + (f", {known} known" if known else "") + (
-            f", {once} seen once" if once else ""),
+            f", {once} not sure" if once else ""),
         "time left": span(state.asked.seconds - state.seconds),
     }
 
