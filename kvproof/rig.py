@@ -325,7 +325,7 @@ def blocked_at(frames: Sequence[str]) -> str:
     """Return the innermost frame that is not of Python's own library, for a sentence."""
     library = sysconfig.get_path("stdlib")
     theirs = [frame for frame in frames if "site-packages" in frame or library not in frame]
-    found = re.match(r'"(?:.*/)?([^/"]+)", line (\d+) in (\w+)', (theirs or list(frames) or ["?"])[0])
+    found = re.match(r'"(?:.*/)?([^/"]+)", line (\d+) in (\S+)', (theirs or list(frames) or ["?"])[0])
     return f"{found[3]} ({found[1]}:{found[2]})" if found else "an unknown place"
 
 

@@ -8,7 +8,7 @@ from kvproof import connectors
 from kvproof.errors import NotInstalled
 from kvproof.known.cells import load
 from kvproof.results import CellRow
-from tests.worlds import tried
+from tests.worlds import tried, wrong
 
 NAME = "lmcache-ranks"
 
@@ -29,7 +29,7 @@ def known(row: CellRow) -> bool:
 
 def test_engines_load_what_they_stored_and_tell_whose_part_it_is() -> None:
     found = rows(faults=["none", "lookup-late"], reads=["redis-load", "redis-mla-load"])
-    assert {row.id: row.explain for row in found if row.verdict != "pass"} == {}
+    assert wrong(found) == {}
     counted = {(row.fault, row.read): row.rule for row in found}
     assert {fault for fault, _ in counted} == {"none", "lookup-late@first", "lookup-late@last"}
     assert ("no-skip", "none", "redis-mla-load") in {(row.rule, row.fault, row.read) for row in found}

@@ -37,7 +37,7 @@ CAUGHT: dict[str, tuple[str, str, str]] = {
     "own-failure": ("nil@first", "no-skip", never(2, "broadcast", "broadcast", "0", "returned and computes with 0")),
     "subgroup": ("nil@first", "no-skip", never(2, "broadcast", "broadcast", "0", "returned and computes with 0")),
     "waits-for-all": ("evicted@first", "bounded-step",
-                      never(1, "all_gather", "exchange", "0", r"was still in \w+ \(\w+\.py:\d+\)")),
+                      never(1, "all_gather", "exchange", "0", r"was still in \S+ \(\w+\.py:\d+\)")),
     "lookups": ("evicted@last", "no-stale-hit", "computes with chunk .*, and its buffer has a buffer that was never"),
     "not-compared": ("other-list@first", "no-stale-hit",
                      "rank 0 computes with chunk 1, and its buffer has the value of"),
