@@ -35,7 +35,7 @@ import selectors
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -44,7 +44,7 @@ from typing import Any, TypeVar, cast
 
 from kvproof.errors import KvproofError, UsageError
 from kvproof.faults.seeded_choices import Choices, NotReplayed, same_choices
-from kvproof.faults.seeded_ready import ReadyQueue, task_of
+from kvproof.faults.seeded_order import ShuffledLoop
 
 __all__ = ["Choices", "Failure", "NotReplayed", "SeededLoop", "Stuck", "explore", "run"]
 
@@ -171,7 +171,7 @@ def _made_by(main: Callable[[], Coroutine[Any, Any, Result]]) -> Coroutine[Any, 
     return cast("Coroutine[Any, Any, Result]", made)
 
 
-class SeededLoop(asyncio.SelectorEventLoop):
+class SeededLoop(ShuffledLoop):
     """The loop; see the module. It is made in the thread that runs it."""
 
     def __init__(self, choices: Choices, silence: float = SILENCE, steps: int = STEPS) -> None:
@@ -179,27 +179,16 @@ class SeededLoop(asyncio.SelectorEventLoop):
         self._now = self._waited = 0.0
         self._silence, self._steps, self._steps_left = silence, steps, steps
         self._executing = 0
-        self._own_pool = self._polling = False
-        self._origins: dict[int, tuple[weakref.ref[asyncio.Handle], Hashable]] = {}
+        self._own_pool = False
         self._threads = set(threading.enumerate())
         self._watching = _Selector(self)
-        super().__init__(self._watching)
+        super().__init__(choices, self._watching)
         self._always_watched = len(self._watching.get_map())
-        self._ready = ReadyQueue(choices, self._lane, self._step)
         self.set_task_factory(partial(_task, itertools.count()))
 
     def time(self) -> float:
         """Return the virtual time in seconds."""
         return self._now
-
-    def call_at(  # type: ignore[override]  # the supertype's own type is one of a TypeVarTuple
-        self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
-    ) -> asyncio.TimerHandle:
-        """Remember who has asked for it; see BaseEventLoop."""
-        timer = super().call_at(when, callback, *args, context=context)
-        number = id(timer)
-        self._origins[number] = (weakref.ref(timer, lambda _: self._origins.pop(number, None)), self._ready.running)
-        return timer
 
     def run_in_executor(  # type: ignore[override]  # the supertype's own type is one of a TypeVarTuple
         self, executor: Executor | None, func: Callable[..., Any], *args: Any
@@ -243,27 +232,6 @@ class SeededLoop(asyncio.SelectorEventLoop):
 
     def _executed(self, _: object) -> None:
         self._executing -= 1
-
-    def _process_events(self, events: Any) -> None:
-        self._polling = True
-        try:
-            super()._process_events(events)  # type: ignore[misc]  # typeshed leaves it out
-        finally:
-            self._polling = False
-
-    def _lane(self, handle: Any) -> Hashable:
-        """Return the lane of a handle that has become ready in this thread; None: it goes before all others."""
-        task = task_of(handle._callback)
-        if task is not None:
-            return task
-        if self._polling:
-            of = getattr(handle._callback, "__self__", None)
-            # What is read from the loop's own pipe is no news; whoever wrote it has queued its callback already.
-            if getattr(handle._callback, "__name__", "") == "_read_from_self":
-                return None
-            return ("io", id(handle if of is self or of is None else of))
-        kept = self._origins.pop(id(handle), None)
-        return kept[1] if kept is not None and kept[0]() is handle else self._ready.running
 
     def _step(self) -> None:
         self._steps_left -= 1

@@ -119,9 +119,11 @@ class ReadyQueue:
     """A ready queue that keeps the order in each lane and of each future, and lets a seed choose the lane.
 
     It stands where BaseEventLoop has a deque, of which it uses what there is here. running: the lane of what runs now.
+    owner: the thread that runs the loop; until it runs, the one that has made it.
     """
 
     running: Hashable
+    owner: int
 
     def __init__(
         self, choices: Choices, lane: Callable[[asyncio.Handle], Hashable], step: Callable[[], None]
@@ -129,7 +131,7 @@ class ReadyQueue:
         """Choose by `choices`; `lane` says where a handle belongs, None for first of all; `step` counts."""
         self.running = "the beginning"
         self._choices, self._lane, self._step = choices, lane, step
-        self._owner = threading.get_ident()
+        self.owner = threading.get_ident()
         self._first: deque[asyncio.Handle] = deque()
         self._now = Lanes()
         # With rounds, what becomes ready meanwhile waits for the next one.
@@ -141,7 +143,7 @@ class ReadyQueue:
     def append(self, handle: asyncio.Handle) -> None:
         """Queue what has become ready; called from any thread."""
         thread = threading.get_ident()
-        if thread != self._owner:
+        if thread != self.owner:
             self._inbox.append((("thread", thread), handle))
             return
         lane = self._lane(handle)

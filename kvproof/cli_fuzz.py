@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 _FUZZ = """Try cases that nobody wrote down, for hours, and keep what breaks a rule of the contract.
 
-Cases are stores, reads, evictions, threads, early completions and ranks, under schedules of faults. What is found is
-shrunk, and is one finding a cause.
+Cases are stores, reads, evictions, threads, early completions and ranks, under schedules of faults; of a connector that
+has ranks, prompts that a world of them serves while one is struck. kvproof's own decoder, models and obligations can be
+tried as well. What is found is shrunk, and is one finding a cause.
 
 Everything is in the campaign's directory (--dir): the journal, and a file for each finding, which `kvproof replay`
 plays again or makes a test of. A campaign that has ended, however it did, goes on with --resume.
@@ -26,8 +27,13 @@ verdicts and exit codes:
   0  nothing was found but what the known file lists
   1  findings
   2  wrong usage, something is not installed, or the disk is full
-  3  nothing could be told: no case was played
+  3  nothing could be told: of most cases, or no case was played
 """
+_OWN = {
+    "decoder": "RESP decoder and frame scanners, by streams that are cut anywhere",
+    "models": "models, by long walks of which every step is asked of the spec",
+    "obligations": "obligations, by other seeds of the solver, and its explorer by larger bounds",
+}
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 
@@ -37,6 +43,9 @@ def add(commands: Any) -> None:
                                description=_FUZZ, formatter_class=argparse.RawDescriptionHelpFormatter)
     fuzz.add_argument("-c", "--connector", action="append", metavar="NAME", default=[],
                       help="NAME, NAME==VERSION or module:Class; may be given more than once")
+    fuzz.add_argument("--ranks", type=_count, metavar="W", help="ranks of a world (default: 2)")
+    for name, said in _OWN.items():
+        fuzz.add_argument(f"--{name}", action="append_const", dest="own", const=name, help=f"try kvproof's own {said}")
     fuzz.add_argument("--for", dest="seconds", type=_span, default=600.0, metavar="TIME",
                       help="how long: 90s, 10m, 8h (default: 10m)")
     fuzz.add_argument("--seed", type=int, default=0, metavar="N", help="what cases are drawn from (default: 0)")
@@ -106,23 +115,33 @@ def _fuzz(options: argparse.Namespace) -> int:
 def _asked(options: argparse.Namespace, journal: Journal | None = None) -> Asked:
     """Return what is asked for; of a campaign that goes on, what it was begun with."""
     from kvproof import connectors
-    from kvproof.campaigns import campaign
+    from kvproof.campaigns import campaign, targets
+    from kvproof.campaigns.journal import SCHEMA
+    from kvproof.ranks.check import MOST
 
     begun = campaign.settings(journal.records) if journal is not None else None
-    names, seed = options.connector, options.seed
+    names, seed, ranks = [*options.connector, *(options.own or ())], options.seed, options.ranks or 2
     if begun is not None:
-        if names and sorted(names) != sorted(begun["connectors"]):
-            raise UsageError(f"{options.dir} is a campaign on {', '.join(begun['connectors'])}; leave -c out with "
+        if begun["schema"] != SCHEMA:
+            raise UsageError(f"{options.dir} is a campaign of another kvproof ({begun['schema']}; this one writes "
+                             f"{SCHEMA}); name another directory")
+        if names and sorted(names) != sorted(begun["targets"]):
+            raise UsageError(f"{options.dir} is a campaign on {', '.join(begun['targets'])}; leave -c out with "
                              "--resume, or name another directory")
-        names, seed = begun["connectors"], begun["seed"]
+        if options.ranks not in (None, begun["ranks"]):
+            raise UsageError(f"{options.dir} is a campaign of {begun['ranks']} ranks; leave --ranks out with --resume, "
+                             "or name another directory")
+        names, seed, ranks = begun["targets"], begun["seed"], begun["ranks"]
     if not names:
         raise UsageError("name a connector with -c; `kvproof connectors` lists them")
-    for name in names:
-        if connectors.find(connectors.for_device(name, options.device)).ranks:
-            raise UsageError(f"{name} has ranks, and campaigns are of one client; try "
-                             f"`kvproof check -c {name} --ranks 2`")
-    return campaign.Asked(tuple(names), options.seconds, seed, options.workers, max(options.at_once, options.workers),
-                          options.on, not options.unguided, options.server, options.device)
+    if ranks > MOST:
+        raise UsageError(f"--ranks {ranks}: expected a number from 1 to {MOST}")
+    for name in dict.fromkeys(names):
+        if name not in targets.OWN:
+            connectors.find(connectors.for_device(name, options.device))
+    return campaign.Asked(tuple(dict.fromkeys(names)), options.seconds, seed, options.workers,
+                          max(options.at_once, options.workers), options.on, not options.unguided, options.server,
+                          options.device, ranks)
 
 
 def _written(options: argparse.Namespace, state: State) -> int:
@@ -159,7 +178,7 @@ def replay(options: argparse.Namespace) -> int:
     from kvproof.results import check_writable, write_text
 
     if options.connector:
-        raise UsageError("a finding names its connector itself; leave -c out")
+        raise UsageError("a finding names what it is of itself; leave -c out")
     path = Path(options.bug)
     if options.pytest:
         check_writable(options.pytest)

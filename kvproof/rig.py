@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sysconfig
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -244,14 +244,20 @@ class Ground:
         return replace(Place(endpoint, 4096, model=model, device=self.device), **fields)
 
     @contextmanager
-    def rig(self, place: Place, schedule: Schedule = ()) -> Iterator[Rig]:
-        """Open a fresh proxy before the server, and a fresh runner with the connector behind it."""
+    def rig(self, place: Place, schedule: Schedule = (), *, before: Mapping[str, Mapping[str, Any]] | None = None
+            ) -> Iterator[Rig]:
+        """Open a fresh proxy before the server, and a fresh runner with the connector behind it.
+
+        before: what is called in the runner before that, as module:function, and with which arguments.
+        """
         if self.stopped.is_set():
             raise NotOpened("the run was interrupted")
         with faults.proxy((place.endpoint.host, place.endpoint.port), schedule) as between:
             behind = replace(place, endpoint=replace(place.endpoint, host=between.host, port=between.port))
             with self.forks.runner(self.connector) as runner:
                 runner.turns = self.turns
+                for function, arguments in (before or {}).items():
+                    runner.call(function, CALL_SLACK, **arguments)
                 opened = runner.open(behind, masked=bool(self.masked))
                 if not isinstance(opened, Returned):
                     raise NotOpened(f"opening {self.connector.name}: {briefly(opened)}")

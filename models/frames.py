@@ -216,6 +216,16 @@ class FrameScanner:
         return self._start is not None
 
     @property
+    def state(self) -> str:
+        """The state of the table that it stands in."""
+        return STATES[self._state]
+
+    @property
+    def depth(self) -> int:
+        """In how many aggregates it stands."""
+        return len(self._stack)
+
+    @property
     def payload(self) -> int | None:
         """Bytes of payload still to come of a bulk string that is a frame by itself, None anywhere else.
 

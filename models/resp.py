@@ -155,6 +155,9 @@ class Decoder:
             frames = self._scanner.feed(data)
         except Malformed as error:
             self._error, frames = error, error.frames
+            if error.offset - (frames[-1].end if frames else origin) > self._limit:
+                # In smaller pieces it would have been too long before the bad byte came.
+                self._error = self._too_long()
         self._kept += data
         values = []
         for frame in frames:

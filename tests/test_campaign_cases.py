@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from kvproof.campaigns import case as cases
-from kvproof.campaigns.case import CHUNKS, MOST_FAULTS, MOST_STEPS, Case, Step
 from kvproof.campaigns.cause import Causes, cause, shape, where
-from kvproof.campaigns.generate import SIZES, Generator
-from kvproof.campaigns.judge import Judge, Violation
+from kvproof.campaigns.clients import case as cases
+from kvproof.campaigns.clients.case import CHUNKS, MOST_FAULTS, MOST_STEPS, Case, Step
+from kvproof.campaigns.clients.generate import SIZES, Generator
+from kvproof.campaigns.clients.judge import Judge
+from kvproof.campaigns.clients.simpler import simpler
 from kvproof.campaigns.shrink import shrink
+from kvproof.campaigns.target import Violation
 from kvproof.connectors.adapter import Read
 from kvproof.errors import UsageError
 from kvproof.faults.families import Error, Nil, Silence
@@ -153,7 +155,7 @@ def test_shrinking_leaves_what_is_needed() -> None:
          (Error(command="SET", code="OOM"),)),
         masked=True)
     assert needs(large)
-    small, _ = shrink(large, "", lambda those: ["" if needs(each) else None for _, each in those], 200)
+    small, _ = shrink(large, "", simpler, lambda those: ["" if needs(each) else None for _, each in those], 200)
     assert needs(small)
     assert [(step.do, len(step.chunks)) for step in small.steps] == [("put", 1), ("read", 1)]
     assert (small.faults, small.place, small.masked) == (1, {}, False)
@@ -169,7 +171,7 @@ def test_shrinking_ends_after_so_many_tries() -> None:
         return [None] * len(those)
 
     case = max(made(20), key=lambda each: len(each.steps))
-    assert shrink(case, None, shows, 5) == (case, None)
+    assert shrink(case, None, simpler, shows, 5) == (case, None)
     assert 0 < len(asked) <= 5
 
 

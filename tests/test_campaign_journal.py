@@ -23,8 +23,9 @@ FAULTY = {**CASE, "schedules": [[{"fault": "nil", "command": "GET"}]]}
 
 
 def record(kind: str, **what: Any) -> dict[str, Any]:
-    return {"record": kind, "connector": "some", "where": "no-stale-hit: fail: so", "shape": [], "rule": "no-stale-hit",
-            "verdict": "fail", "explain": "so", "case": CASE, "felt": [], "steps": [], "evidence": {}, **what}
+    return {"record": kind, "target": "some", "where": "no-stale-hit: fail: so", "shape": [], "rule": "no-stale-hit",
+            "verdict": "fail", "explain": "so", "case": CASE, "felt": [], "steps": [], "evidence": {},
+            "size": [sum(map(len, what.get("case", CASE)["schedules"])), 1], **what}
 
 
 def test_what_was_appended_is_there_when_it_is_opened_again(tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ def test_what_comes_by_chance_is_a_finding_once_it_was_seen_three_times() -> Non
 def test_a_corpus_gives_back_what_was_put_into_it(where: str, tmp_path: Path) -> None:
     with valkey() as server:
         shared = corpus.opened(str(tmp_path) if where == "directory" else f"redis://127.0.0.1:{server.port}")
-        entry = {"connector": "some", "case": CASE}
+        entry = {"target": "some", "case": CASE}
         name = shared.put(entry)
         assert shared.put(dict(reversed(entry.items()))) == name
         assert shared.names() == {name}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kvproof.campaigns import views
-from kvproof.campaigns.campaign import Asked, State
+from kvproof.campaigns.campaign import Asked, State, Tried
 from kvproof.campaigns.findings import gathered
 from kvproof.campaigns.listed import ids, listed
 from kvproof.faults import schedule
@@ -28,17 +28,17 @@ def finding(*faults: Fault, felt: tuple[str, ...] = (), **what: Any) -> dict[str
 
     case = {"place": {}, "steps": [{"do": "read", "how": "get", "chunks": [0]}], "masked": False,
             "schedules": [json.loads(schedule.to_json(faults))]}
-    return {"record": "shrunk", "connector": "some", "where": "no-stale-hit: fail: so | so", "shape": sorted(felt),
-            "rule": "no-stale-hit", "verdict": "fail", "explain": "so | so", "case": case, "felt": list(felt),
-            "steps": ["0: get c0a1: hit, poison"], "evidence": {"wire": []}, "was": sorted(felt), "rate": 1.0,
-            "chance": False, **what}
+    return {"record": "shrunk", "target": "some", "where": "no-stale-hit: fail: so | so", "shape": sorted(felt),
+            "rule": "no-stale-hit", "verdict": "fail", "explain": "so | so", "case": case, "size": [len(faults), 1],
+            "felt": list(felt), "steps": ["0: get c0a1: hit, poison"], "evidence": {"wire": []}, "was": sorted(felt),
+            "rate": 1.0, "chance": False, **what}
 
 
 def state(*records: dict[str, Any]) -> State:
     """Return a campaign that has found these."""
     made = State(Asked(("some", "other"), 60.0, seed=7), gathered(records))
     made.counts.update({"cases": 120, "cases of some": 120, "felt": 30})
-    made.opened["some"] = "1.2 on valkey 9"
+    made.opened["some"] = Tried("1.2", "valkey 9", 1)
     return made
 
 

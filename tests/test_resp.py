@@ -260,7 +260,7 @@ def test_a_part_of_a_reply_may_have_just_the_limit() -> None:
         decoder.feed(b"\r\n")
 
 
-@pytest.mark.parametrize("after", [b"+long\r\n", b"+long\r\n+OK\r\n", b"+long\r\n+long\r\n", b"+long!"])
+@pytest.mark.parametrize("after", [b"+long\r\n", b"+long\r\n+OK\r\n", b"+long\r\n+long\r\n", b"+long!", b"+long\r!"])
 def test_what_came_before_a_reply_that_is_too_long_is_delivered_and_nothing_after_it(after: bytes) -> None:
     decoder = Decoder(limit=5)
     assert decoder.feed(b"+OK\r\n" + after) == [SimpleString("OK")]

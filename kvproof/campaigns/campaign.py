@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvproof.campaigns import case as cases
+from kvproof.campaigns import targets
 from kvproof.campaigns.corpus import Corpus, CorpusFailed
 from kvproof.campaigns.findings import Findings, gathered
 from kvproof.campaigns.hosts import Gone, Host
@@ -36,9 +36,9 @@ _JOURNALLED = frozenset({"found", "shrunk", "seen", "kept"})
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a campaign is: connectors, a seed, seconds, and workers; see `Task` for the rest."""
+    """What a campaign is: targets, a seed, seconds, and workers; see `Task` for the rest."""
 
-    connectors: tuple[str, ...]
+    targets: tuple[str, ...]
     seconds: float
     seed: int = 0
     workers: int = 1
@@ -47,15 +47,26 @@ class Asked:
     guided: bool = True
     server: str | None = None
     device: str = "cpu"
+    ranks: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What a target turned out to be once it was open: its version, on which server, and how many ranks it has."""
+
+    version: str
+    server: str
+    ranks: int
 
 
 @dataclass
 class State:
     """What a campaign has done so far, for those who watch it.
 
-    counts: "cases" in all and "cases of NAME", "felt", "could not tell", "played again". behaviours: how many kinds of
-    behaviour were seen. newest: when the last new one was, in seconds since this run began. says: what went wrong, a
-    line each. opened: the connectors that are tried, with their versions. before: seconds of the runs before this one.
+    counts: "cases" in all, and "cases of NAME", "untold of NAME" (of which nothing could be told), "felt", "played
+    again". behaviours: how many kinds of behaviour were seen. newest: when the last new one was, in seconds since this
+    run began. says: what went wrong, a line each. opened: the targets that are tried. before: seconds of the runs
+    before this one.
     """
 
     asked: Asked
@@ -65,7 +76,7 @@ class State:
     newest: float = 0.0
     begun: float = field(default_factory=time.monotonic)
     says: list[str] = field(default_factory=list)
-    opened: dict[str, str] = field(default_factory=dict)
+    opened: dict[str, Tried] = field(default_factory=dict)
     before: float = 0.0
 
     @property
@@ -77,7 +88,7 @@ class State:
         """Take in what a record of the journal says beside findings."""
         what = record["record"]
         if what == "opened":
-            self.opened[record["connector"]] = f"{record['version']} on {record['server']}"
+            self.opened[record["target"]] = Tried(record["version"], record["server"], record["ranks"])
         elif what == "kept":
             if set(record["behaviour"]) - self.behaviours:
                 self.newest = self.seconds
@@ -108,7 +119,9 @@ def looked_at(directory: Path) -> State:
     begun = settings(records)
     if begun is None:
         raise UsageError(f"{path}: it does not say what campaign it is of")
-    state = State(Asked(tuple(begun["connectors"]), 0.0, begun["seed"]), gathered(records))
+    if begun.get("schema") != SCHEMA:
+        raise UsageError(f"{path}: it is of another kvproof ({begun.get('schema')}; this one reads {SCHEMA})")
+    state = State(Asked(tuple(begun["targets"]), 0.0, begun["seed"], ranks=begun["ranks"]), gathered(records))
     for record in records:
         state.take(record)
     for complaint in complaints:
@@ -137,7 +150,8 @@ class Campaign:
                 self._number = max(self._number, record["number"])
         self._counted, self._counted_until = Counter(self.state.counts), self.state.seconds
         if settings(journal.records) is None:
-            journal.append({"record": "campaign", "schema": SCHEMA, "connectors": list(asked.connectors),
+            journal.append({"record": "campaign", "schema": SCHEMA, "targets": list(asked.targets),
+                            "ranks": asked.ranks,
                             "seed": asked.seed, "versions": dict(versions()), "guided": asked.guided})
 
     def run(
@@ -145,7 +159,7 @@ class Campaign:
     ) -> State:
         """Play until the time is over or it is stopped, on workers that `make` starts; raises JournalFailed.
 
-        The time begins when the first connector is open.
+        The time begins when the first target is open.
         """
         running: list[_Running] = []
         lost = played = 0
@@ -189,8 +203,8 @@ class Campaign:
     def _start(self, make: Callable[[Task], Host]) -> _Running:
         self._number += 1
         asked = self._asked
-        task = Task(asked.connectors, asked.seed, self._number, max(1, asked.at_once // asked.workers), asked.guided,
-                    asked.server, asked.device)
+        task = Task(asked.targets, asked.seed, self._number, max(1, asked.at_once // asked.workers), asked.guided,
+                    asked.server, asked.device, asked.ranks)
         self._journal.append({"record": "worker", "number": self._number})
         return _Running(make(task), learned=list(self._kept))
 
@@ -224,7 +238,7 @@ class Campaign:
                     self._opened, self._counted_until, self.state.begun = True, 0.0, time.monotonic()
                 self.state.take(record)
             elif what in ("untried", "could not tell"):
-                self.state.say(f"{report['connector']}: {report['says']}")
+                self.state.say(f"{report['target']}: {report['says']}")
             elif what in ("failed", "ended"):
                 if "says" in report:
                     self.state.say(report["says"])
@@ -246,10 +260,10 @@ class Campaign:
         """Keep what other workers, and later ones, have to know of a record; return it, or nothing."""
         told: dict[str, Any] = {}
         if record["record"] == "kept":
-            told = {"connector": record["connector"], "case": record["case"], "behaviour": record["behaviour"]}
+            told = {"target": record["target"], "case": record["case"], "behaviour": record["behaviour"]}
         elif record["record"] == "shrunk":
             shape = [] if record["chance"] else record["shape"]
-            told = {"connector": record["connector"], "causes": [[record["where"], shape]]}
+            told = {"target": record["target"], "causes": [[record["where"], shape]]}
         if told:
             self._kept.append(told)
         return told
@@ -269,7 +283,7 @@ class Campaign:
             for name in sorted(self._corpus.names() - self._shared):
                 self._shared.add(name)
                 entry = self._corpus.get(name)
-                if entry is not None and entry.get("connector") in self._asked.connectors:
+                if entry is not None and entry.get("target") in self._asked.targets:
                     self._take_over(entry, running)
         except CorpusFailed as error:
             self.state.say(f"the corpus: {error}; the campaign goes on without it")
@@ -277,13 +291,13 @@ class Campaign:
     def _take_over(self, entry: Mapping[str, Any], running: list[_Running]) -> None:
         """Take over an entry of the corpus: a case is tried and changed here, too; a finding is one here."""
         try:
-            cases.read(entry["least"]["case"] if "least" in entry else entry["case"])
+            targets.read(entry["target"], entry["least"]["case"] if "least" in entry else entry["case"])
             if "least" not in entry:
-                told = {name: entry[name] for name in ("connector", "case", "behaviour")}
+                told = {name: entry[name] for name in ("target", "case", "behaviour")}
             else:
                 least = dict(entry["least"])
-                known = {(each.connector, each.where, each.shape) for each in self.state.findings.found}
-                if (least["connector"], least["where"], frozenset(entry["shape"])) in known:
+                known = {(each.target, each.where, each.shape) for each in self.state.findings.found}
+                if (least["target"], least["where"], frozenset(entry["shape"])) in known:
                     return
                 record = {**least, "record": "shrunk", "worker": 0, "was": entry["shape"]}
                 self._journal.append(record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kvproof.campaigns.judge import Violation
+from kvproof.campaigns.target import Violation
 from kvproof.causes import alike
 from kvproof.faults.families import FAMILIES
 from kvproof.rules.menu import MENU, TYPICAL
@@ -25,8 +25,8 @@ GROUPS = _groups()
 
 
 def shape(felt: Sequence[str]) -> frozenset[str]:
-    """Return the groups of the faults that were felt."""
-    return frozenset(GROUPS[kind] for kind in felt)
+    """Return the groups of the faults that were felt; what is no fault of a family is a group of its own."""
+    return frozenset(GROUPS.get(kind, kind) for kind in felt)
 
 
 def cause(violation: Violation, felt: Sequence[str]) -> str:

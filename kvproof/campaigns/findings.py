@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-SCHEMA = "kvproof.finding/1"
+SCHEMA = "kvproof.finding/2"
 OFTEN = 3
 """In how many cases what seldom comes again has to be seen, until it is more than the machine's doing."""
 
 
 @dataclass
 class Finding:
-    """One cause in one connector.
+    """One cause in one target.
 
     where, shape: its cause (campaigns.cause). first: as it was seen first. least: the smallest case that shows it, as
     it was then; None while it is looked for. seen: in how many cases, of those that were not played again. rate: of
     how many tries it came again, 1 where always; chance: it did not come again at all in those tries.
     """
 
-    connector: str
+    target: str
     where: str
     shape: frozenset[str]
     first: Mapping[str, Any]
@@ -40,8 +40,8 @@ class Finding:
     @property
     def id(self) -> str:
         """Its name, the same in every campaign."""
-        words = f"{self.connector} {self.where} {'+'.join(sorted(self.shape))}"
-        return f"{self.connector}-{self.shown['rule']}-{blake2b(words.encode(), digest_size=4).hexdigest()}"
+        words = f"{self.target} {self.where} {'+'.join(sorted(self.shape))}"
+        return f"{self.target}-{self.shown['rule']}-{blake2b(words.encode(), digest_size=4).hexdigest()}"
 
     @property
     def certain(self) -> bool:
@@ -51,11 +51,11 @@ class Finding:
     @property
     def size(self) -> int:
         """How many faults its smallest schedule has."""
-        return sum(map(len, self.shown["case"]["schedules"]))
+        return int(self.shown["size"][0])
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON data, which `kvproof replay` reads."""
-        return {"schema": SCHEMA, "id": self.id, "connector": self.connector, "where": self.where,
+        return {"schema": SCHEMA, "id": self.id, "target": self.target, "where": self.where,
                 "shape": sorted(self.shape), "seen": self.seen, "rate": self.rate, "chance": self.chance,
                 "known": self.known,
                 "first": dict(self.first), "least": dict(self.shown)}
@@ -75,7 +75,7 @@ class Findings:
         if record["record"] == "shrunk":
             return self._shrunk(record)
         if record["record"] == "seen":
-            known = self._of(record["connector"], record["where"], frozenset(record["shape"]))
+            known = self._of(record["target"], record["where"], frozenset(record["shape"]))
             if known is not None:
                 known.seen += 1
             return known
@@ -85,48 +85,43 @@ class Findings:
         """Take in a finding that somebody else has looked into."""
         return self._shrunk(record)
 
-    def _of(self, connector: str, where: str, shape: frozenset[str]) -> Finding | None:
+    def _of(self, target: str, where: str, shape: frozenset[str]) -> Finding | None:
         """Return the finding that explains this: the one whose shape is part of it, or else any of that place."""
-        those = [each for each in self.found if (each.connector, each.where) == (connector, where)]
+        those = [each for each in self.found if (each.target, each.where) == (target, where)]
         return next((each for each in those if each.shape <= shape), those[0] if those else None)
 
     def _first(self, record: Mapping[str, Any]) -> Finding:
         shape = frozenset(record["shape"])
-        known = next((each for each in self.found if (each.connector, each.where, each.shape)
-                      == (record["connector"], record["where"], shape)), None)
+        known = next((each for each in self.found if (each.target, each.where, each.shape)
+                      == (record["target"], record["where"], shape)), None)
         if known is not None:
             known.seen += 1
             return known
-        self.found.append(Finding(record["connector"], record["where"], shape, record))
+        self.found.append(Finding(record["target"], record["where"], shape, record))
         return self.found[-1]
 
     def _shrunk(self, record: Mapping[str, Any]) -> Finding:
         """Take over the smallest case, whose shape may be less than it seemed; then two findings may be one."""
         shape = frozenset() if record["chance"] else frozenset(record["shape"])
         raw = frozenset(record.get("was", record["shape"]))
-        mine = next((each for each in self.found if (each.connector, each.where, each.shape)
-                     == (record["connector"], record["where"], raw)), None)
+        mine = next((each for each in self.found if (each.target, each.where, each.shape)
+                     == (record["target"], record["where"], raw)), None)
         if mine is None:
             mine = self._first({**record, "shape": sorted(raw)})
-        other = next((each for each in self.found if each is not mine and (each.connector, each.where, each.shape)
-                      == (mine.connector, mine.where, shape)), None)
+        other = next((each for each in self.found if each is not mine and (each.target, each.where, each.shape)
+                      == (mine.target, mine.where, shape)), None)
         if other is not None:
             self.found.remove(mine)
             other.seen += mine.seen
             mine = other
-        if mine.least is None or _size(record) < _size(mine.least):
+        if mine.least is None or record["size"] < mine.least["size"]:
             mine.least = record
         mine.shape, mine.rate, mine.chance = shape, max(mine.rate, record["rate"]), record["chance"] and not mine.rate
         return mine
 
     def certain(self) -> list[Finding]:
-        """Return those that are certain, by connector."""
-        return sorted((each for each in self.found if each.certain), key=lambda each: (each.connector, each.where))
-
-
-def _size(record: Mapping[str, Any]) -> tuple[int, int]:
-    case = record["case"]
-    return (sum(map(len, case["schedules"])), len(case["steps"]))
+        """Return those that are certain, by target."""
+        return sorted((each for each in self.found if each.certain), key=lambda each: (each.target, each.where))
 
 
 def gathered(records: Iterable[Mapping[str, Any]]) -> Findings:

@@ -15,7 +15,7 @@ from typing import Any
 from kvproof.errors import KvproofError, UsageError
 
 NAME = "journal.jsonl"
-SCHEMA = "kvproof.campaign/1"
+SCHEMA = "kvproof.campaign/2"
 
 
 class JournalFailed(KvproofError):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
-from kvproof.campaigns import case as cases
 from kvproof.campaigns.findings import Finding
+from kvproof.faults import schedule
 from kvproof.faults.fault import Fault
 from kvproof.known.cells import KnownCell
+from kvproof.ranks import disturbances
 from kvproof.rules.menu import MENU, TYPICAL
 
 _TELLING = ("frame", "code", "gives", "null", "of", "honest")
@@ -20,13 +23,30 @@ def listed(finding: Finding, version: str, entries: Sequence[KnownCell]) -> bool
     What needs no fault, or one that is listed nowhere, is nothing that is known.
     """
     felt = set(finding.shown["felt"])
-    faults = [fault for each in cases.read(finding.shown["case"]).schedules for fault in each if fault.kind in felt]
-    return bool(faults) and all(_listed(finding.connector, version, fault, entries) for fault in faults)
+    case = finding.shown["case"]
+    if "ranks" in case:
+        return bool(felt) and all(_listed_of_ranks(finding, version, kind, entries) for kind in felt)
+    faults = [fault for each in case.get("schedules", ()) for fault in schedule.from_json(json.dumps(each))
+              if fault.kind in felt]
+    return bool(faults) and all(_listed(finding.target, version, fault, entries) for fault in faults)
 
 
-def _listed(connector: str, version: str, fault: Fault, entries: Sequence[KnownCell]) -> bool:
+def _listed_of_ranks(finding: Finding, version: str, kind: str, entries: Sequence[KnownCell]) -> bool:
+    """Whether a rule is known to be broken by what does this to a rank: a fault's kind, or a seam and what happens."""
+    names = {each.id for each in disturbances.MENU if kind in (
+        f"{each.seam} {each.does}", _kind(each), "eviction" if each.evicts else "")}
+    return any(entry.speaks_of(finding.target, version) and fnmatchcase(finding.shown["rule"], entry.rule)
+               and pattern.partition("@")[0] in names for entry in entries for pattern in entry.fault)
+
+
+def _kind(disturbance: disturbances.Disturbance) -> str:
+    fault = disturbance.wire(disturbances.Spot("GET", 1, "bulk")) if disturbance.wire is not None else None
+    return fault.kind if fault is not None else ""
+
+
+def _listed(target: str, version: str, fault: Fault, entries: Sequence[KnownCell]) -> bool:
     names = ids(fault)
-    return any(entry.speaks_of(connector, version) and pattern.partition("@")[0] in names
+    return any(entry.speaks_of(target, version) and pattern.partition("@")[0] in names
                for entry in entries for pattern in entry.fault)
 
 

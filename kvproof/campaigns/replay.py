@@ -6,34 +6,35 @@ import json
 import pprint
 import threading
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvproof import check, connectors
-from kvproof.campaigns import case as cases
+from kvproof import check
+from kvproof.campaigns import targets
 from kvproof.campaigns.cause import where
 from kvproof.campaigns.findings import SCHEMA
-from kvproof.campaigns.play import Played, Playground, play
+from kvproof.campaigns.target import Case, Played, Target
 from kvproof.errors import UsageError
+from kvproof.runner.host import ImportCrashed, ImportHung
 
 TIMES = 3
 """How often a finding is played again."""
 _MODULE = '''"""{title}; `kvproof replay --pytest` wrote this.
 
-It needs kvproof and the connector. The test fails for as long as the finding is there.
+It needs kvproof, and what is tried. The test fails for as long as the finding is there.
 """
 
 import pytest
 
 from kvproof.campaigns import replay
 
-CONNECTOR = {connector!r}
+TARGET = {target!r}
 CASE = {case}
 
 
 def test_{name}() -> None:
-    for played in replay.played(CONNECTOR, CASE):
+    for played in replay.played(TARGET, CASE):
         if played.violation is not None:
             pytest.fail(f"{{played.violation.rule}}: {{played.violation}}", pytrace=False)
         assert not played.error, played.error
@@ -58,27 +59,45 @@ def load(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         raise UsageError(f"{path}: expected a finding of `kvproof fuzz` (schema {SCHEMA})")
     try:
-        cases.read(found["least"]["case"])
-        found["connector"], found["where"], found["id"]
+        targets.read(found["target"], found["least"]["case"])
+        found["where"], found["id"]
     except (KeyError, TypeError) as error:
         raise UsageError(f"{path}: the finding lacks {error}; expected one as `kvproof fuzz` writes it") from error
     return found
 
 
-def played(connector: str, case: Mapping[str, Any], times: int = TIMES, *, server: str | None = None,
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One target, opened to play one case at a time; see `targets.Asking`."""
+
+    targets: tuple[str, ...]
+    server: str | None
+    device: str
+    ranks: int
+    at_once: int = check.AT_ONCE
+
+
+def played(target: str, case: Mapping[str, Any], times: int = TIMES, *, server: str | None = None,
            device: str = "cpu") -> list[Played]:
-    """Play a case on a connector so many times; return what came of each."""
-    read = cases.read(case)
-    with check.grounds(server, device) as make:
-        made = make(connectors.find(connectors.for_device(connector, device)), threading.Event())
-        ground = Playground(**{each.name: getattr(made, each.name) for each in fields(made)})
-        return [play(ground, read, f"replay {connector} {number}") for number in range(times)]
+    """Play a case of a target so many times; return what came of each."""
+    read = targets.read(target, case)
+    asked = _Asked((target,), server, device, case.get("ranks", 1))
+    with targets.Opener(asked, threading.Event(), plays=True) as opener:
+        opened = opener(target)
+        return [_played(opened, read, f"replay {target} {number}") for number in range(times)]
+
+
+def _played(target: Target, case: Case, name: str) -> Played:
+    try:
+        return target.play(case, name)
+    except (ImportHung, ImportCrashed) as error:
+        return Played(error=f"{error}; {error.stacks}")
 
 
 def again(path: Path, *, server: str | None = None, device: str = "cpu") -> tuple[int, str]:
     """Play the finding in a file again; return the exit code and what is said of it."""
     finding = load(path)
-    tries = played(finding["connector"], finding["least"]["case"], server=server, device=device)
+    tries = played(finding["target"], finding["least"]["case"], server=server, device=device)
     same = [each for each in tries if each.violation is not None and where(each.violation) == finding["where"]]
     out = [f"{finding['id']}: {len(same)} of {len(tries)} times"]
     shown = (same or tries)[0]
@@ -98,6 +117,6 @@ def module(path: Path) -> str:
     case = pprint.pformat(finding["least"]["case"], width=110, sort_dicts=False)
     title = str(finding["least"]["explain"]).replace("\\", "").replace('"', "'")
     name = "".join(letter if letter.isalnum() else "_" for letter in finding["id"])
-    return _MODULE.format(title=title, connector=finding["connector"], case=case, name=name)
+    return _MODULE.format(title=title, target=finding["target"], case=case, name=name)
 
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from kvproof.campaigns import case as cases
-from kvproof.campaigns.campaign import State
+from kvproof.campaigns import targets
+from kvproof.campaigns.campaign import State, Tried
 from kvproof.campaigns.findings import Finding
 from kvproof.campaigns.listed import listed
 from kvproof.known.cells import KnownCell
@@ -103,32 +103,39 @@ class Watch:
 def mark(state: State, entries: Sequence[KnownCell]) -> None:
     """Mark the findings that a known file lists."""
     for each in state.findings.found:
-        version = state.opened.get(each.connector, "").partition(" on ")[0]
-        each.known = listed(each, version, entries)
+        tried = state.opened.get(each.target)
+        each.known = listed(each, tried.version if tried else "", entries)
 
 
 def results(state: State, directory: Path) -> Results:
-    """Return a campaign as results: a row for each finding, and one for each connector that was tried."""
+    """Return a campaign as results: a row for each finding, and one for each target that was tried."""
     found = Results(seed=state.asked.seed, seconds=state.before + state.seconds)
-    for name in state.asked.connectors:
-        version, _, server = state.opened.get(name, "").partition(" on ")
-        played = state.counts[f"cases of {name}"]
-        where = Where(1, state.asked.device, server)
-        mine = [each for each in state.findings.certain() if each.connector == name]
-        if not mine:
-            verdict = "pass" if played else "not-run"
-            said = f"{played} cases, and nothing was found" if played else "no case was played"
-            found.cells.append(CellRow(name, version, where, "campaign", "*", "*", verdict, 0.0, said))
-        found.cells += [_row(each, version, where, directory) for each in mine]
+    for name in state.asked.targets:
+        tried = state.opened.get(name, Tried("", "", 1))
+        where = Where(tried.ranks, state.asked.device, tried.server)
+        mine = [each for each in state.findings.certain() if each.target == name]
+        found.cells += [_row(each, tried.version, where, directory) for each in mine]
+        verdict, said = _nothing(state.counts[f"cases of {name}"], state.counts[f"untold of {name}"])
+        if not mine or verdict == "error":
+            found.cells.append(CellRow(name, tried.version, where, "campaign", "*", "*", verdict, 0.0, said))
     return found
+
+
+def _nothing(played: int, untold: int) -> tuple[str, str]:
+    """Return the verdict on a target of which nothing was found, and why it is that."""
+    if not played:
+        return "not-run", "no case was played"
+    if untold > played / 2:
+        return "error", f"of {untold} of {played} cases nothing could be told"
+    return "pass", f"{played} cases, and nothing was found{f'; of {untold} nothing could be told' if untold else ''}"
 
 
 def _row(finding: Finding, version: str, where: Where, directory: Path) -> CellRow:
     shown = finding.shown
     row = CellRow(
-        finding.connector, version, where, shown["rule"], "+".join(sorted(finding.shape)) or "none",
+        finding.target, version, where, shown["rule"], "+".join(sorted(finding.shape)) or "none",
         finding.id.rpartition("-")[2], shown["verdict"], 0.0, shown["explain"],
-        evidence={**shown["evidence"], "schedule": json.dumps(shown["case"]["schedules"]),
+        evidence={**shown["evidence"], "schedule": json.dumps(shown["case"].get("schedules", [])),
                   "steps": lines(finding), "again": f"kvproof replay {path(directory, finding)}"})
     row.rate, row.known = finding.rate if finding.rate < 1 else None, finding.known
     return row
@@ -136,9 +143,7 @@ def _row(finding: Finding, version: str, where: Where, directory: Path) -> CellR
 
 def lines(finding: Finding) -> list[str]:
     """Return a finding's smallest case, and what came of each step."""
-    case = cases.read(finding.shown["case"])
-    faults = [line for line in case.lines() if line not in map(str, case.steps)]
-    return [*faults, *finding.shown["steps"]]
+    return [*targets.read(finding.target, finding.shown["case"]).lines(), *finding.shown["steps"]]
 
 
 def path(directory: Path, finding: Finding) -> Path:
@@ -166,7 +171,7 @@ def text(state: State, directory: Path) -> str:
     out = ["; ".join([f"seed: {state.asked.seed}", *said]), ""]
     for number, each in enumerate(state.findings.certain(), 1):
         known = ", known" if each.known else ""
-        out += [f"{number}. {each.connector}: {each.shown['rule']}: {each.shown['verdict']}{_often(each)}{known}",
+        out += [f"{number}. {each.target}: {each.shown['rule']}: {each.shown['verdict']}{_often(each)}{known}",
                 f"  {each.shown['explain']}", *(f"    {line}" for line in lines(each)),
                 f"  again: kvproof replay {path(directory, each)}", ""]
     return "".join(f"{printable(line)}\n" for line in out)
@@ -174,7 +179,7 @@ def text(state: State, directory: Path) -> str:
 
 def digest(state: State, directory: Path) -> str:
     """Return what was found, in Markdown, for a page of CI."""
-    out = [f"## Campaign on {', '.join(state.asked.connectors)}", ""]
+    out = [f"## Campaign on {', '.join(state.asked.targets)}", ""]
     out += [f"* {name}: {value}" for name, value in numbers(state).items() if name != "time left"]
     out += ["", "Nothing was found." if not state.findings.certain() else "| finding | rule | what happens | seen |"]
     out += ["| --- | --- | --- | --- |"] if state.findings.certain() else []

@@ -223,21 +223,25 @@ class World:
     def store(self, prompt: Sequence[str], version: int) -> None:
         """Store a prompt, chunk by chunk, so that the keys of each chunk are seen; raises NotOpened where it fails."""
         for count in range(1, len(prompt) + 1):
-            chunks = [(chunk, version) for chunk in prompt[:count]]
-            before = [len(proxy.log()) for proxy in self.proxies]
-            answers = self.each("store", self.deadline, lambda rank, chunks=chunks: {  # type: ignore[misc]  # a default binds it
-                "chunks": chunks, "parts": self.load_how.parts})
+            answers = self.store_last(prompt[:count], version)
             outcomes = [answer.value if isinstance(answer, Returned) else None for answer in answers]
             last = [each[-1] for each in outcomes if each is not None]
             if any(each is None for each in outcomes) or not any(each == "hit" for each in last) or any(
                     each.startswith("failed") for each in last):
                 said = "; ".join(f"rank {rank} {briefly(answer)}" for rank, answer in enumerate(answers))
                 raise NotOpened(f"without any fault, storing {prompt[count - 1]}: {said}")
-            known = {key for keys in self.keys.values() for key in keys}
-            new = {(rank, event.key) for rank, proxy in enumerate(self.proxies) for event in proxy.log(before[rank])
-                   if event.direction == "request" and event.command in WRITES}
-            self.keys[prompt[count - 1]] = {key for key in new if key not in known}
         self.steps.append(f"stored {len(prompt)} chunks")
+
+    def store_last(self, prompt: Sequence[str], version: int) -> list[Answer]:
+        """Store a prompt whose last chunk is new, take note of that one's keys, and return each rank's answer."""
+        before = [len(proxy.log()) for proxy in self.proxies]
+        answers = self.each("store", self.deadline, lambda rank: {
+            "chunks": [(chunk, version) for chunk in prompt], "parts": self.load_how.parts})
+        known = {key for keys in self.keys.values() for key in keys}
+        new = {(rank, event.key) for rank, proxy in enumerate(self.proxies) for event in proxy.log(before[rank])
+               if event.direction == "request" and event.command in WRITES}
+        self.keys.setdefault(prompt[-1], set()).update(key for key in new if key not in known)
+        return answers
 
     def prefix(self, prompt: Sequence[str]) -> int:
         """Return how many leading chunks have every key that they were stored under."""
@@ -301,6 +305,7 @@ class World:
 
     def arm(self, rank: int, seam: str, does: str, match: int) -> None:
         """Let a disturbance inside of a rank strike from now on."""
+        self._struck.discard(rank)
         answer = self.runners[rank].call(_INSIDE + "arm", SLACK, seam=seam, does=does, match=match)
         if not isinstance(answer, Returned):
             raise NotOpened(f"arming rank {rank}: {briefly(answer)}")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from hashlib import blake2b
+from dataclasses import dataclass, replace
 from typing import Any
 
-from kvproof.campaigns.case import CHUNKS, Case, Step
-from kvproof.campaigns.judge import Judge, Violation
+from kvproof.campaigns.clients.case import CHUNKS, Case, Step
+from kvproof.campaigns.clients.judge import Judge
+from kvproof.campaigns.target import Played, Violation
 from kvproof.causes import alike, frame_of
 from kvproof.connectors.adapter import Read
 from kvproof.errors import KvproofError
@@ -35,24 +35,6 @@ _TIMES = 3
 _PAUSE = 0.02
 _ARRIVING = 5.0
 """Seconds that a call whose completion is awaited may take beyond the connector's timeout: it may not come at all."""
-
-
-@dataclass
-class Played:
-    """What came of a case.
-
-    violation: the first rule that was broken, None when none was. error: why nothing can be said, "" when something
-    can. behaviour: what was seen, each as a short text: two cases that behave alike have the same. steps: what was
-    done and what came of it. felt: the kinds of the faults that were felt. seconds: wall time.
-    """
-
-    violation: Violation | None = None
-    error: str = ""
-    behaviour: set[str] = field(default_factory=set)
-    steps: list[str] = field(default_factory=list)
-    felt: list[str] = field(default_factory=list)
-    evidence: dict[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
 
 
 @dataclass(kw_only=True)
@@ -111,7 +93,10 @@ class _Stage:
         for number, schedule in enumerate(self.case.schedules):
             place = self.ground.at(self._name, **{"timeout": TIMEOUT, **self.case.place,
                                                   "rank": number if world > 1 else 0})
-            rig = self._stack.enter_context(self.ground.rig(place, schedule))
+            before: dict[str, dict[str, Any]] = {"kvproof.runner.signals:follow": {}}
+            if self.case.loops:
+                before["kvproof.runner.signals:shuffle"] = {"seed": self.case.loops}
+            rig = self._stack.enter_context(self.ground.rig(place, schedule, before=before))
             if rig.deadline is not None:
                 rig.deadline = min(rig.deadline, LIMIT)
             self._rigs.append(rig)
@@ -289,9 +274,12 @@ class _Stage:
                             + (f", in {where}" if where else ""), where)
 
     def look(self) -> None:
-        """Take note of what passed on the wire, and of which faults were felt."""
+        """Take note of what passed on the wire, of which faults were felt, and of the adapter's lines that ran."""
         wire: list[str] = []
         for rig, schedule in zip(self._rigs, self.case.schedules, strict=False):
+            ran = rig.run("kvproof.runner.signals:seen") if rig.runner.usable else None
+            if isinstance(ran, Returned):
+                self.played.behaviour.update(f"line {number} of {name}" for name, number in ran.value)
             try:
                 events = rig.proxy.log()
                 self.played.felt += [fault.kind for fault, mark in zip(schedule, rig.proxy.marks(), strict=True)
@@ -306,8 +294,3 @@ class _Stage:
                 self.played.behaviour.add(f"wire:{last.get(event.connection, '')}>{said}")
                 last[event.connection] = said
         self.played.evidence["wire"] = wire[-60:]
-
-
-def numbers(behaviour: Iterable[str]) -> set[int]:
-    """Return each behaviour as a number of 64 bits."""
-    return {int.from_bytes(blake2b(each.encode(), digest_size=8).digest(), "big") for each in behaviour}

@@ -49,13 +49,15 @@ class Case:
 
     place: fields of each instance's `adapter.Place` that differ from the usual; with a world size above 1 the instance
     of number r is rank r. schedules: of each instance, the faults between it and the server. masked: whether the
-    connector's known bug (adapter.masks) is kept from striking.
+    connector's known bug (adapter.masks) is kept from striking. loops: by which seed the connector's asyncio loops
+    choose what runs next; 0 leaves them as they are.
     """
 
     place: Mapping[str, Any]
     steps: tuple[Step, ...]
     schedules: tuple[Schedule, ...]
     masked: bool = False
+    loops: int = 0
 
     @property
     def instances(self) -> int:
@@ -71,7 +73,7 @@ class Case:
     def size(self) -> tuple[int, int, int, int]:
         """How large it is: of two cases that show the same, the smaller one is shown."""
         return (self.faults, self.instances, sum(1 + len(step.chunks) for step in self.steps),
-                len(self.place) + self.masked)
+                len(self.place) + self.masked + bool(self.loops))
 
     def without(self, **fields: Any) -> Case:
         """Return the case with these fields in place of its own."""
@@ -80,18 +82,19 @@ class Case:
     def document(self) -> dict[str, Any]:
         """Return it as JSON data; `read` reads it back."""
         return {
-            "place": dict(self.place), "masked": self.masked,
+            "place": dict(self.place), "masked": self.masked, "loops": self.loops,
             "steps": [{name: value for name, value in asdict(step).items() if value or name == "do"}
                       for step in self.steps],
             "schedules": [json.loads(schedule.to_json(each)) for each in self.schedules],
         }
 
     def lines(self) -> list[str]:
-        """Say it for a person, a line each."""
+        """See `target.Case`."""
         place = [f"{name} {value}" for name, value in sorted(self.place.items())]
+        place += [f"asyncio in the order of seed {self.loops}"] if self.loops else []
         faults = [f"{number}: {fault.kind} at {fault.direction} {fault.match} of {fault.command} {fault.key}"
                   for number, each in enumerate(self.schedules) for fault in each]
-        return [*([", ".join(place)] if place else []), *faults, *map(str, self.steps)]
+        return [*([", ".join(place)] if place else []), *faults]
 
 
 _PLACE: Mapping[str, type] = {"chunk_bytes": int, "world_size": int, "replicated": bool, "connections": int}
@@ -110,8 +113,11 @@ def read(given: Any) -> Case:
                          "instances")
     if not isinstance(steps, list):
         raise UsageError(f"a case's steps: got {_shown(steps)}; expected a list of objects")
+    loops = given.get("loops", 0)
+    if type(loops) is not int or loops < 0:
+        raise UsageError(f"a case's loops: got {_shown(loops)}; expected a seed, or 0")
     return Case(place, tuple(_step(step, len(schedules)) for step in steps),
-                tuple(schedule.from_json(json.dumps(each)) for each in schedules), given.get("masked") is True)
+                tuple(schedule.from_json(json.dumps(each)) for each in schedules), given.get("masked") is True, loops)
 
 
 def _fits(name: str, value: Any) -> bool:

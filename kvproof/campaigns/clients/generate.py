@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvproof.campaigns.case import CHUNKS, MOST_FAULTS, MOST_INSTANCES, MOST_STEPS, Case, Step
+from kvproof.campaigns.clients.case import CHUNKS, MOST_FAULTS, MOST_INSTANCES, MOST_STEPS, Case, Step
 from kvproof.connectors.adapter import Read
 from kvproof.faults.fault import Fault
 from kvproof.faults.schedule import Schedule
@@ -31,6 +31,7 @@ class Generator:
     reads: those that the adapter declares. spots: where faults may strike. gaps: those of adapter.gaps that are there.
     sizes: of chunks, that it can hold. timeout: what the connector is told. resp3: whether it speaks
     RESP3. integrity: whether a changed bit has to be seen. masks: whether it has a known bug that can be kept away.
+    loops: whether it makes asyncio loops.
     """
 
     reads: tuple[Read, ...]
@@ -41,6 +42,7 @@ class Generator:
     resp3: bool
     integrity: bool
     masks: bool
+    loops: bool = False
 
     def fresh(self, choose: random.Random) -> Case:
         """Return a case that is made from nothing."""
@@ -62,7 +64,8 @@ class Generator:
         steps += [self._step(choose, instances, about) for _ in range(choose.randint(1, 16))]
         many = [(0, 0, 1, 1, 2, 3), (0, 0, 1)]
         schedules = [self._schedule(choose, choose.choice(many[min(number, 1)])) for number in range(instances)]
-        return self._fitted(Case(place, tuple(steps), tuple(schedules), self.masks and choose.random() < 0.5))
+        return self._fitted(Case(place, tuple(steps), tuple(schedules), self.masks and choose.random() < 0.5,
+                                 choose.randint(1, 10**6) if self.loops and choose.random() < 0.3 else 0))
 
     def changed(self, case: Case, choose: random.Random, other: Case | None = None) -> Case:
         """Return a case with one to three changes; other: one of which a part may be taken."""
@@ -103,7 +106,7 @@ class Generator:
             return case.without(schedules=tuple(schedules))
         else:
             fresh = self.fresh(choose)
-            return case.without(place=fresh.place, masked=fresh.masked)
+            return case.without(place=fresh.place, masked=fresh.masked, loops=fresh.loops)
         return case.without(steps=tuple(steps))
 
     def _step(self, choose: random.Random, instances: int, about: Sequence[int]) -> Step:

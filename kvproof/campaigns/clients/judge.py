@@ -9,21 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kvproof.campaigns.case import CHUNKS
+from kvproof.campaigns.clients.case import CHUNKS
+from kvproof.campaigns.target import Violation
 from kvproof.connectors.adapter import Read
 from kvproof.rig import Found
-
-
-class Violation(Exception):
-    """A rule is broken: which, how the call ended, and what happened in a sentence.
-
-    place: where it is stuck. read: the read that showed it; by another one it is the same.
-    """
-
-    def __init__(self, rule: str, verdict: str, explain: str, place: str = "", read: str = "") -> None:
-        """Say what happened."""
-        self.rule, self.verdict, self.explain, self.place, self.read = rule, verdict, explain, place, read
-        super().__init__(explain)
 
 
 @dataclass
