@@ -1,7 +1,7 @@
 """The models as a campaign's target: long walks through worlds beyond the explorer's bounds.
 
 Each step is asked of the spec: it has to be one that the spec allows, and what the spec claims of every reachable state
-has to hold after it.
+has to hold after it. Where nothing can happen any more, the spec has no step either.
 """
 
 from __future__ import annotations
@@ -105,6 +105,10 @@ def inside(session: Session, document: Any) -> Any:
         events = sorted(world.events(), key=str)
         if not events:
             behaviour.add(f"{case.model}: {last}>end")
+            more = sorted({step[0] for step in arrow.by_the_spec(world)})
+            if more:
+                return said(behaviour, f"{case.model}: nothing can happen, and the spec allows {', '.join(more)}",
+                            tuple(steps))
             break
         # Kinds first, or the many events of one kind are nearly all that happens.
         kinds = sorted({event.name for event in events})
