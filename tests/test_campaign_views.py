@@ -96,6 +96,34 @@ def test_what_is_written_of_a_campaign(tmp_path: Path) -> None:
     assert "Nothing was found." in nothing
 
 
+@pytest.mark.parametrize(("untold", "verdict", "exit_code"), [(0, "pass", 0), (60, "pass", 0), (61, "error", 3)])
+def test_a_target_of_which_little_can_be_told_does_not_pass(
+    untold: int, verdict: str, exit_code: int, tmp_path: Path
+) -> None:
+    found = state()
+    found.asked = Asked(("some",), 60.0)
+    found.counts["untold of some"] = untold
+    results = views.results(found, tmp_path)
+    [row] = results.cells
+    assert (row.verdict, results.exit_code) == (verdict, exit_code)
+    assert ("nothing could be told" in row.explain) == (untold > 0)
+
+
+@pytest.mark.parametrize(("felt", "entries", "known"), [
+    (("nil",), [entry("nil@last")], True),
+    (("nil",), [entry("nil@first", rule="no-skip")], False),
+    (("get kill",), [entry("killed@last")], True),
+    (("get kill", "nil"), [entry("killed@last")], False),
+    ((), [entry("none")], False),
+])
+def test_a_finding_of_a_world_is_known_when_all_that_was_done_to_a_rank_is(
+    felt: tuple[str, ...], entries: list[KnownCell], known: bool
+) -> None:
+    case = {"ranks": 2, "load": "load", "place": {}, "steps": [], "schedules": [[], []]}
+    [found] = gathered([finding(felt=felt, case=case, rule="recovers")]).found
+    assert listed(found, "1.2", entries) == known
+
+
 def test_in_a_pipe_a_line_comes_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views, "HEARTBEAT", 0.0)
     out = io.StringIO()
