@@ -6,19 +6,17 @@ import fnmatch
 import glob
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from kvproof import connectors
 from kvproof.connectors import Connector
 from kvproof.connectors.adapter import Read
-from kvproof.errors import KvproofError, UsageError
+from kvproof.errors import KvproofError, UsageError, said
 from kvproof.faults import supervisor
 from kvproof.faults.schedule import to_json
 from kvproof.faults.servers import Server, open_server
@@ -236,14 +234,6 @@ def _once(ground: Ground, planned: Planned, asked: Asked) -> _Tried:
     if ground.stopped.is_set() and verdict != "pass":
         verdict, explain = "error", INTERRUPTED
     return _Tried(verdict, explain, time.monotonic() - begun, evidence)
-
-
-def said(error: Exception) -> str:
-    """Return an error in words: ours as they are, anything else with its type and place, since it is our mistake."""
-    if isinstance(error, KvproofError):
-        return str(error)
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({place.name} in {Path(place.filename).name}:{place.lineno})"
 
 
 def _evidence(cell: Cell) -> dict[str, Any]:

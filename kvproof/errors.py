@@ -1,5 +1,8 @@
 """The errors a user can meet, one class a situation. The only module that every package may import."""
 
+import traceback
+from pathlib import Path
+
 
 class KvproofError(Exception):
     """Base of all errors that kvproof raises on purpose.
@@ -42,3 +45,11 @@ class RunnerFailed(KvproofError):
 
 class ProtocolError(KvproofError):
     """Bytes that are not RESP, or that exceed a configured limit. The connection cannot be used any further."""
+
+
+def said(error: Exception) -> str:
+    """Return an error in words: ours as they are, anything else with its type and place, since it is our mistake."""
+    if isinstance(error, KvproofError):
+        return str(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({place.name} in {Path(place.filename).name}:{place.lineno})"

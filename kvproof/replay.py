@@ -5,17 +5,15 @@ from __future__ import annotations
 import sys
 import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from kvproof import connectors
 from kvproof.connectors import Connector
-from kvproof.errors import KvproofError, NotInstalled, UsageError
+from kvproof.errors import NotInstalled, UsageError, said
 from kvproof.faults import supervisor
 from kvproof.faults.raw_resp import ReplyError
 from kvproof.faults.servers import Server, open_server
@@ -130,7 +128,7 @@ class _Work:
         except (ImportHung, ImportCrashed) as error:
             verdict, explain = "error", f"{error}; {error.stacks}"
         except Exception as error:
-            verdict, explain = "error", _said(error)
+            verdict, explain = "error", said(error)
         if self.stop.is_set() and (not cases or any(case.explain == INTERRUPTED for case in cases)):
             verdict, explain = "error", INTERRUPTED
         elif connector.bug is not None:
@@ -161,17 +159,9 @@ class _Work:
         except Unsupported as error:
             done = Case("", "unsupported", str(error))
         except Exception as error:
-            done = Case("", "error", _said(error))
+            done = Case("", "error", said(error))
         # What ended after the processes were ended says nothing about the connector.
         return Case(done.name, "error", INTERRUPTED) if self.stop.is_set() else done
-
-
-def _said(error: Exception) -> str:
-    """Return an error in words: ours as they are, anything else with its type and place, since it is our mistake."""
-    if isinstance(error, KvproofError):
-        return str(error)
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({place.name} in {Path(place.filename).name}:{place.lineno})"
 
 
 def summary(cases: Sequence[Case]) -> tuple[str, str]:

@@ -30,7 +30,7 @@ def is_there(name: str) -> None:
         pytest.skip(str(error))
 
 
-def steps(finding: Finding) -> list[dict[str, object]]:
+def steps(finding: Finding) -> list[dict[str, Any]]:
     return list(finding.shown["case"]["steps"])
 
 
@@ -38,7 +38,7 @@ def absent(finding: Finding) -> bool:
     """Whether a finding needs no fault, but that a chunk is read that nobody stored."""
     stored: set[int] = set()
     for step in steps(finding):
-        chunks = set(step.get("chunks", ()))  # type: ignore[call-overload]
+        chunks = set(step.get("chunks", ()))
         if step["do"] == "put":
             stored |= chunks
         elif step["do"] in ("read", "threads") and "get" in str(step["how"]) and chunks - stored:

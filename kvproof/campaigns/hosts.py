@@ -6,6 +6,7 @@ import json
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -15,6 +16,10 @@ from kvproof.errors import KvproofError, NotInstalled, UsageError
 
 _ANSWER = 60.0
 """Seconds within which a worker must answer; it only takes what has happened out of a list."""
+_STARTED = 600.0
+"""Seconds that a worker on a cluster has until its first answer: a machine may have to be started for it."""
+_PATIENCE = 0.05
+"""Seconds that the driver waits for an answer from a cluster before it turns to the next worker."""
 
 
 class Gone(KvproofError):
@@ -90,7 +95,7 @@ class Local:
 
 
 class Remote:
-    """A worker as an actor of a Ray cluster."""
+    """A worker as an actor of a Ray cluster. One that is slow to answer, or to start, keeps no other one waiting."""
 
     def __init__(self, task: Task, ray: Any) -> None:
         """Start it, on whichever machine has room."""
@@ -98,16 +103,29 @@ class Remote:
 
         self.task, self._ray = task, ray
         self._actor = ray.remote(Worker).options(num_cpus=1, max_concurrency=2).remote(task)
+        self._asked: Any = None
+        self._until = time.monotonic() + _STARTED
+        self._acknowledged: list[int] = []
+        self._learned: list[Mapping[str, Any]] = []
 
     def exchange(
         self, acknowledged: Sequence[int], learned: Sequence[Mapping[str, Any]], closing: bool = False
     ) -> list[dict[str, Any]]:
-        """See `Host`."""
+        """See `Host`; what comes may be the answer to what was told before, or nothing yet."""
+        self._acknowledged += acknowledged
+        self._learned += learned
+        if self._asked is None:
+            self._asked = self._actor.exchange.remote(self._acknowledged, self._learned, closing)
+            self._acknowledged, self._learned = [], []
         try:
-            found: list[dict[str, Any]] = self._ray.get(
-                self._actor.exchange.remote(list(acknowledged), list(learned), closing), timeout=_ANSWER)
-        except (self._ray.exceptions.RayError, TimeoutError) as error:
+            if not self._ray.wait([self._asked], timeout=_PATIENCE)[0]:
+                if time.monotonic() > self._until:
+                    raise Gone(f"worker {self.task.number} on Ray does not answer")
+                return []
+            found: list[dict[str, Any]] = self._ray.get(self._asked)
+        except self._ray.exceptions.RayError as error:
             raise Gone(f"worker {self.task.number} on Ray has ended: {type(error).__name__}") from error
+        self._asked, self._until = None, time.monotonic() + _ANSWER
         return found
 
     def stop(self) -> None:

@@ -17,12 +17,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvproof import check
 from kvproof.campaigns.cause import Causes, cause, shape, where
 from kvproof.campaigns.shrink import shrink
 from kvproof.campaigns.target import Case, Played, Target, Violation, numbers
 from kvproof.campaigns.targets import Opener
-from kvproof.errors import KvproofError
+from kvproof.errors import KvproofError, said
 from kvproof.faults import supervisor
 from kvproof.runner.host import ImportCrashed, ImportHung
 
@@ -141,7 +140,7 @@ class Worker:
         except KvproofError as error:
             self._tell("failed", says=str(error))
         except Exception as error:
-            self._tell("failed", says=check.said(error))
+            self._tell("failed", says=said(error))
 
     def _open(self, name: str, opener: Opener) -> None:
         if self._stopped.is_set():
@@ -213,7 +212,7 @@ class Worker:
         except (ImportHung, ImportCrashed) as error:
             return Played(error=f"{error}; {error.stacks}")
         except Exception as error:
-            return Played(error=check.said(error))
+            return Played(error=said(error))
 
     def _found(self, trying: _Trying, case: Case, played: Played, violation: Violation, number: str) -> bool:
         """Report a finding: at once as it was seen, then, when its cause is new, how often it comes and how small.

@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvproof.check import Asked, Progress, said
+from kvproof.check import Asked, Progress
 from kvproof.connectors import Connector
 from kvproof.connectors.adapter import Read
-from kvproof.errors import UsageError
+from kvproof.errors import UsageError, said
 from kvproof.faults import supervisor
 from kvproof.faults.schedule import to_json
 from kvproof.faults.servers import valkey

@@ -1,33 +1,26 @@
 """lost-completion: a completion that comes before its future is registered is dropped, and the caller waits for ever.
 
-Two ways force it (facts: 1), neither of which edits the code under test: the native client is replaced by one whose
-submission returns only after the completion was drained, or the caller is paused on the line before it registers.
+Each gap that the connector has is struck in both ways of `runner.gaps` (facts: 1).
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kvproof.faults.gates import PlaceGone, pause_before
 from kvproof.replays.stage import Case, Replay, Stage
 from kvproof.rig import NotOpened, Unsupported, blocked_at, briefly, trouble
-from kvproof.runner import Answer, Hung, Returned, buffers, calls
-from kvproof.runner.child import Session
+from kvproof.runner import Answer, Hung, Returned
+from kvproof.runner.gaps import ARRIVAL, WAYS
 
-WAYS = ("held submission", "paused caller")
 _CHUNK = "dd44"
-_ARRIVAL = 2.0
-"""Seconds within which a completion of a server on this machine must have come."""
-_SLACK = _ARRIVAL
 
 
 def plan(stage: Stage) -> list[Callable[[], Case]]:
     """Strike every gap that the connector has, both ways, each on a fresh connector."""
     with stage.rig(stage.place("gaps")) as rig:
-        answer = rig.run("kvproof.replays.lost_completion:inside_gaps")
+        answer = rig.run("kvproof.runner.gaps:named")
     if not isinstance(answer, Returned):
         raise NotOpened(f"asking for its gaps: {briefly(answer)}")
     if not answer.value:
@@ -46,7 +39,7 @@ def _case(stage: Stage, index: int, gap: dict[str, str], way: str) -> Case:
     name = f"{gap['call']}, {way}"
     with stage.rig(stage.place(name)) as rig:
         rig.put((_CHUNK, 1))
-        answer = rig.run("kvproof.replays.lost_completion:inside", slack=_SLACK, index=index, way=way, chunk=_CHUNK)
+        answer = rig.run("kvproof.runner.gaps:strike", slack=ARRIVAL, index=index, way=way, chunk=_CHUNK)
         explained = trouble(answer, rig.runner)
         alive = rig.trustworthy(stage, _CHUNK)
     notes = {key: value for note in answer.notes for key, value in note.items()}
@@ -80,47 +73,6 @@ def _judge(
     if isinstance(answer, Hung):
         return "reproduced", f"{what}; {gap['call']} waits for it for ever in {blocked_at(stack)}"
     return "reproduced", f"{what}; {gap['call']} lost it: {briefly(answer)}"
-
-
-def inside_gaps(session: Session) -> list[dict[str, str]]:
-    """Return the connector's gaps in words (in the runner)."""
-    try:
-        gaps = session.connector.gaps()
-    except PlaceGone as gone:
-        return [{"call": "any", "gone": str(gone)}]
-    found: list[dict[str, str]] = []
-    for gap in gaps:
-        try:
-            found.append({"call": gap.call, "hand_over": gap.hand_over, "wait": str(gap.wait)})
-        except PlaceGone as gone:
-            found.append({"call": gap.call, "gone": str(gone)})
-    return found
-
-
-def inside(session: Session, index: int, way: str, chunk: str) -> str:
-    """Make the call of one gap with its completion forced to come early (in the runner); return its outcome."""
-    connector = session.connector
-    gap = connector.gaps()[index]
-    place = connector.place
-    key, buffer = place.key(chunk), buffers.poisoned(place.chunk_bytes, place.device)
-    held = way == WAYS[0]
-    with gap.watch(_ARRIVAL if held else 0.0) as watch:
-
-        def tell() -> None:
-            arrival = watch.arrived(_ARRIVAL)
-            if arrival is not None:
-                session.note(arrived=arrival.words, dropped=arrival.dropped, reached=True)
-
-        if held:
-            # The call's own thread stays inside the submission meanwhile, so another one watches.
-            teller = threading.Thread(target=tell, daemon=True)
-            teller.start()
-            outcome = gap.run(key, buffer)
-            teller.join()
-        else:
-            with pause_before(gap.wait, tell):
-                outcome = gap.run(key, buffer)
-    return calls.words(outcome)
 
 
 REPLAY = Replay(

@@ -14,6 +14,7 @@ from typing import Any
 
 from kvproof.connectors import adapter, rank_adapter
 from kvproof.faults import seeded_order
+from kvproof.faults.gates import INSTALLING
 from kvproof.runner.child import Session
 
 _lines: set[tuple[str, int]] = set()
@@ -41,7 +42,8 @@ def follow(session: Session) -> None:
 
         return ran
 
-    sys.settrace(called)
+    with INSTALLING:
+        sys.settrace(called)
 
 
 def seen(session: Session) -> list[tuple[str, int]]:

@@ -26,7 +26,7 @@ class Step:
     do: "put" stores `chunks`, one call each; "read" asks for them by the read `how`, one call for a batch; "evict"
     deletes what is stored for them; "threads" reads them by `how` from two threads at once; "early" makes the call
     that hands its work over at the connector's gap number `gap` (adapter.gaps), so that the completion comes before
-    the caller waits, in one of the two ways of lost_completion.WAYS, `how`; "release" lets go of what faults hold. by:
+    the caller waits, in one of the two ways of runner.gaps.WAYS, `how`; "release" lets go of what faults hold. by:
     the number of the instance.
     """
 

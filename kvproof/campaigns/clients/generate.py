@@ -15,8 +15,8 @@ from kvproof.campaigns.clients.case import CHUNKS, MOST_FAULTS, MOST_INSTANCES, 
 from kvproof.connectors.adapter import Read
 from kvproof.faults.fault import Fault
 from kvproof.faults.schedule import Schedule
-from kvproof.replays.lost_completion import WAYS
 from kvproof.rules.menu import MENU, Disturbance, Spot
+from kvproof.runner.gaps import WAYS
 
 UNSEEN = frozenset({"duplicate", "coalesce"})
 """Entries of the menu that are not drawn: a second reply is the next request's to any client that pairs in order."""

@@ -14,13 +14,13 @@ from kvproof.campaigns.target import Played, Violation
 from kvproof.causes import alike, frame_of
 from kvproof.connectors.adapter import Read
 from kvproof.errors import KvproofError
-from kvproof.replays.lost_completion import WAYS
 from kvproof.rig import CALL_SLACK, Found, Ground, NotOpened, Rig, briefly, trouble
 from kvproof.rules.cell import TIMEOUT
 from kvproof.rules.menu import RELEASE
 from kvproof.rules.plan import kind_of
 from kvproof.rules.truth import truth
 from kvproof.runner import Answer, Died, Grew, Hung, Raised, Returned, verdict_of
+from kvproof.runner.gaps import WAYS
 
 SPARE = "d0e1"
 """The chunk by which is seen whether an instance works again."""
@@ -181,7 +181,7 @@ class _Stage:
     def _early(self, step: Step, rig: Rig) -> None:
         """Make a call whose completion comes before the caller waits for it."""
         way = step.how if step.how in WAYS else WAYS[0]
-        answer = rig.run("kvproof.replays.lost_completion:inside", slack=_ARRIVING, index=step.gap, way=way,
+        answer = rig.run("kvproof.runner.gaps:strike", slack=_ARRIVING, index=step.gap, way=way,
                          chunk=EARLY)
         self._note(step.by, f"gap {step.gap}, {way}", f"gap {step.gap}", self._outcome(answer))
         self._came_back(answer, rig, f"a call whose completion came early ({way})")

@@ -91,7 +91,7 @@ def _generator(ground: Ground, pool: ThreadPoolExecutor) -> Generator:
 def _inside(ground: Ground) -> tuple[tuple[int, ...], bool]:
     """Return those of the adapter's gaps that are there in this version, and whether it makes asyncio loops."""
     with ground.rig(ground.at("gaps"), before={"kvproof.runner.signals:shuffle": {"seed": 1}}) as rig:
-        gaps = rig.run("kvproof.replays.lost_completion:inside_gaps")
+        gaps = rig.run("kvproof.runner.gaps:named")
         loops = rig.run("kvproof.runner.signals:loops") if isinstance(gaps, Returned) else None
     if not isinstance(gaps, Returned) or not isinstance(loops, Returned):
         raise NotOpened("asking for its gaps: it did not say")
