@@ -1,0 +1,277 @@
+"""Which replica serves a request: policies over N replicas with caches of their own, on a trace, and what comes of it.
+
+Two measures are kept apart (facts: 2). The prefix hit rate is the share of blocks that the chosen replica had. Route
+consistency is the share of requests that went where the last one with the same beginning went, which a router can count
+without asking any replica; with few beginnings every replica soon has them all, and the two part.
+
+A replica prefills one request after the other, as long as the tokens take that it does not have. The router knows what
+it has sent, and when that will be done.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from kvproof.models.requests import BLOCK_TOKENS, Request
+
+
+@dataclass
+class Fleet:
+    """Replicas as a router sees them.
+
+    ready: when each has prefilled all that was sent to it. waiting: how many requests each has that are not done.
+    holders: for each block the replicas that have it, as bits. now: seconds.
+    """
+
+    size: int
+    now: float = 0.0
+    ready: list[float] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
+    holders: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Begin with nothing sent."""
+        self.ready, self.waiting = [0.0] * self.size, [0] * self.size
+
+    def load(self, replica: int) -> float:
+        """Return the seconds of work that a replica still has."""
+        return max(0.0, self.ready[replica] - self.now)
+
+    def longest(self, blocks: Sequence[int]) -> tuple[int, int]:
+        """Return the replicas that have most of the leading blocks, as bits, and how many those are."""
+        held, count, holders = (1 << self.size) - 1, 0, self.holders
+        for block in blocks:
+            more = held & holders.get(block, 0)
+            if not more:
+                break
+            held, count = more, count + 1
+        return held, count
+
+    def forget(self, replica: int, blocks: Iterable[int]) -> None:
+        """Take note that a replica does not have these blocks any more: it has evicted them, or was restarted."""
+        for block in blocks:
+            self.holders[block] &= ~(1 << replica)
+
+
+class Policy:
+    """Chooses replicas."""
+
+    name = ""
+
+    def __init__(self, size: int) -> None:
+        """Begin with so many replicas."""
+        self.size = size
+
+    def choose(self, request: Request, fleet: Fleet) -> int:
+        """Return the replica for a request."""
+        raise NotImplementedError
+
+
+class RoundRobin(Policy):
+    """One after the other, whatever comes."""
+
+    name = "round robin"
+    _next = -1
+
+    def choose(self, request: Request, fleet: Fleet) -> int:
+        """See `Policy`."""
+        self._next = (self._next + 1) % self.size
+        return self._next
+
+
+class LeastLoaded(Policy):
+    """The one that will be done first; of equals the one that was chosen longest ago, so that a tie is no herd."""
+
+    name = "least loaded"
+
+    def __init__(self, size: int) -> None:
+        """See `Policy`."""
+        super().__init__(size)
+        self._chosen = list(range(-size, 0))
+        self._count = 0
+
+    def choose(self, request: Request, fleet: Fleet) -> int:
+        """See `Policy`."""
+        now, chosen = fleet.now, self._chosen
+        return self.took(min(range(self.size), key=lambda r: (max(now, fleet.ready[r]), chosen[r])))
+
+    def took(self, replica: int) -> int:
+        """Take note that a replica was chosen, and return it."""
+        self._count += 1
+        self._chosen[replica] = self._count
+        return replica
+
+
+class BoundedHash(Policy):
+    """Consistent hashing with bounded loads: clockwise from the prompt's beginning to the first that is not full.
+
+    beginning: how many leading blocks make the key. points: of each replica on the ring. slack: a replica is full from
+    ceil((1 + slack) average) requests on, the new one counted.
+    """
+
+    name = "bounded hash"
+
+    def __init__(self, size: int, *, beginning: int = 2, points: int = 100, slack: float = 0.25) -> None:
+        """See `Policy`."""
+        super().__init__(size)
+        self.beginning, self.points, self.slack = beginning, points, slack
+        ring = sorted((_hash(f"replica {replica} {point}"), replica) for replica in range(size) for point in
+                      range(points))
+        self._places, self._replicas = [place for place, _ in ring], [replica for _, replica in ring]
+        self._order: dict[tuple[int, ...], list[int]] = {}
+
+    def preferred(self, key: tuple[int, ...]) -> list[int]:
+        """Return the replicas in the order in which they are asked to take a key."""
+        order = self._order.get(key)
+        if order is None:
+            at = bisect_right(self._places, _hash(f"key {key}"))
+            order = list(dict.fromkeys(self._replicas[at:] + self._replicas[:at]))
+            self._order[key] = order
+        return order
+
+    def bound(self, fleet: Fleet) -> int:
+        """Return how many requests a replica may have, the new one counted."""
+        return math.ceil((1 + self.slack) * (sum(fleet.waiting) + 1) / self.size)
+
+    def choose(self, request: Request, fleet: Fleet) -> int:
+        """See `Policy`."""
+        most = self.bound(fleet)
+        return next(replica for replica in self.preferred(request.blocks[: self.beginning])
+                    if fleet.waiting[replica] + 1 <= most)
+
+
+class PrefixAware(LeastLoaded):
+    """The least loaded of those that have most of the prompt, unless it is so busy that another one is done sooner.
+
+    Going elsewhere costs recomputing what it has: it is left when it would begin later than the least loaded by more
+    than that takes. rate: tokens that a replica prefills in a second.
+    """
+
+    name = "prefix aware"
+
+    def __init__(self, size: int, *, rate: float) -> None:
+        """See `Policy`."""
+        super().__init__(size)
+        self.rate = rate
+
+    def choose(self, request: Request, fleet: Fleet) -> int:
+        """See `Policy`."""
+        held, count = fleet.longest(request.blocks)
+        now, ready, chosen = fleet.now, fleet.ready, self._chosen
+        least = min(range(self.size), key=lambda r: (max(now, ready[r]), chosen[r]))
+        if not count:
+            return self.took(least)
+        best = min((r for r in range(self.size) if held >> r & 1), key=lambda r: (max(now, ready[r]), chosen[r]))
+        saved = count * BLOCK_TOKENS / self.rate
+        return self.took(best if max(now, ready[best]) - max(now, ready[least]) <= saved else least)
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def policies(size: int, rate: float) -> list[Policy]:
+    """Return one of each."""
+    return [RoundRobin(size), LeastLoaded(size), BoundedHash(size), PrefixAware(size, rate=rate)]
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """What a policy made of a trace.
+
+    hit_rate: of blocks, as the replicas had them. consistency: of requests whose beginning was seen before. ttft: of
+    each request in seconds, its wait and its prefill. busy: seconds that each replica has prefilled. counts: requests
+    of each. misled: how many requests went to a replica that had fewer leading blocks than the router took it to have.
+    """
+
+    policy: str
+    hit_rate: float
+    consistency: float
+    ttft: Sequence[float]
+    busy: Sequence[float]
+    counts: Sequence[int]
+    misled: int = 0
+
+    def percentile(self, share: float) -> float:
+        """Return the time within which this share of the requests had its first token."""
+        ordered = sorted(self.ttft)
+        return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+    @property
+    def imbalance(self) -> float:
+        """How much busier the busiest replica was than the mean one: 1 where all were equally busy."""
+        mean = sum(self.busy) / len(self.busy)
+        return max(self.busy) / mean if mean else 1.0
+
+
+def route(requests: Iterable[Request], policy: Policy, *, capacity: int, rate: float, beginning: int = 2,
+          restarts: Sequence[tuple[float, int]] = (), fleet: Fleet | None = None) -> Routed:
+    """Send a trace, in the order of its arrivals, to replicas of `capacity` blocks that prefill `rate` tokens a second.
+
+    beginning: how many leading blocks are the beginning whose route is to be consistent. restarts: (seconds, replica):
+    then that replica loses what it has, and the router is told. fleet: as the router sees it, in the beginning.
+    """
+    size = policy.size
+    fleet = fleet or Fleet(size)
+    ready, waiting, holders = fleet.ready, fleet.waiting, fleet.holders
+    caches: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(size)]
+    ended: list[tuple[float, int]] = []
+    busy, counts, ttft = [0.0] * size, [0] * size, []
+    hits = looked = same = seen = misled = 0
+    last: dict[tuple[int, ...], int] = {}
+    left = sorted(restarts, reverse=True)
+    for request in requests:
+        fleet.now = now = request.arrival
+        while ended and ended[0][0] <= now:
+            waiting[heapq.heappop(ended)[1]] -= 1
+        while left and left[-1][0] <= now:
+            _, gone = left.pop()
+            fleet.forget(gone, caches[gone])
+            caches[gone].clear()
+        chosen = policy.choose(request, fleet)
+        blocks, cache, bit = request.blocks, caches[chosen], 1 << chosen
+        hit = 0
+        for block in blocks:
+            if block not in cache:
+                break
+            hit += 1
+        misled += hit < len(blocks) and bool(holders.get(blocks[hit], 0) & bit)
+        hits += hit
+        looked += len(blocks)
+        key = blocks[:beginning]
+        if key in last:
+            seen += 1
+            same += last[key] == chosen
+        last[key] = chosen
+        # From the last to the first, so that no block outlives the one before it.
+        for block in reversed(blocks):
+            if block in cache:
+                cache.move_to_end(block)
+            else:
+                cache[block] = None
+                holders[block] = holders.get(block, 0) | bit
+        while len(cache) > capacity:
+            block, _ = cache.popitem(last=False)
+            holders[block] &= ~bit
+        takes = max(0, request.input_tokens - hit * BLOCK_TOKENS) / rate
+        begins = ready[chosen] if ready[chosen] > now else now
+        ready[chosen] = done = begins + takes
+        busy[chosen] += takes
+        counts[chosen] += 1
+        waiting[chosen] += 1
+        heapq.heappush(ended, (done, chosen))
+        ttft.append(done - now)
+    rates = (hits / looked if looked else 0.0, same / seen if seen else 0.0)
+    return Routed(policy.name, *rates, ttft, busy, counts, misled)
+
+
+def moved(policy: Callable[[int], BoundedHash], size: int, keys: Sequence[tuple[int, ...]]) -> float:
+    """Return the share of keys that another replica is first asked for once there is one replica more."""
+    before, after = policy(size), policy(size + 1)
+    return sum(before.preferred(key)[0] != after.preferred(key)[0] for key in keys) / len(keys)
