@@ -1,0 +1,77 @@
+"""Tiers of a cache: a token's bytes, which tiers stay on the critical path, and how much of one pays (facts: 3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+def token_bytes(layers: int, heads: int, dimension: int, width: int) -> int:
+    """Return the bytes of a token's KV: keys and values of every layer and KV head, `width` bytes a number."""
+    return layers * heads * dimension * 2 * width
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A tier: bytes a second that it is read with, and seconds that every fetch takes besides."""
+
+    name: str
+    bandwidth: float
+    fixed: float = 0.0
+
+    def fetch(self, size: float) -> float:
+        """Return the seconds in which so many bytes are fetched."""
+        return self.fixed + size / self.bandwidth
+
+
+def slack(target: float, queueing: float, compute: float, transfer: float) -> float:
+    """Return the seconds of a TTFT target that are left for fetching."""
+    return target - queueing - compute - transfer
+
+
+def critical(tiers: Sequence[Tier], size: float, left: float) -> list[Tier]:
+    """Return the tiers from which so many bytes are fetched in the time that is left; the others can only prefetch."""
+    return [tier for tier in tiers if tier.fetch(size) <= left]
+
+
+@dataclass(frozen=True, slots=True)
+class Rent:
+    """What a tier's capacity gains and costs, where its hit rate is h(C) = k C^beta.
+
+    requests: a second. saved: what a hit saves. rent: of a byte for a second, in the same unit of money. k, beta: of
+    the hit rate, C in bytes.
+    """
+
+    requests: float
+    saved: float
+    rent: float
+    k: float
+    beta: float
+
+    def gain(self, capacity: float) -> float:
+        """Return what a capacity gains a second, less its rent."""
+        return self.requests * self.saved * self.k * capacity**self.beta - self.rent * capacity
+
+    def best(self) -> float:
+        """Return C*, the capacity in bytes at which the marginal gain equals the rent; infinite where there is none."""
+        if self.beta >= 1:
+            return math.inf
+        try:
+            return float((self.requests * self.saved * self.k * self.beta / self.rent) ** (1 / (1 - self.beta)))
+        except OverflowError:
+            return math.inf
+
+    def full(self) -> float:
+        """Return the capacity at which the power law would promise that everything hits: no hit rate is above 1."""
+        return float((1 / self.k) ** (1 / self.beta))
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """The hit rate of one cache of so many blocks, and of as many split evenly over servers, by the same requests."""
+
+    blocks: int
+    servers: int
+    pooled: float
+    split: float
