@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvproof import __version__, cli_check, cli_found, cli_fuzz, proxy
+from kvproof import __version__, cli_canary, cli_check, cli_economics, cli_found, cli_fuzz, proxy
 from kvproof.errors import KvproofError, UsageError
 
 if TYPE_CHECKING:
@@ -150,6 +150,8 @@ def parser() -> argparse.ArgumentParser:
     cli_check.add(commands)
 
     cli_fuzz.add(commands)
+    cli_economics.add(commands)
+    cli_canary.add(commands)
 
     cli_found.add(commands)
 

@@ -51,7 +51,7 @@ class Rent:
 
     def gain(self, capacity: float) -> float:
         """Return what a capacity gains a second, less its rent."""
-        return self.requests * self.saved * self.k * capacity**self.beta - self.rent * capacity
+        return float(self.requests * self.saved * self.k * capacity**self.beta - self.rent * capacity)
 
     def best(self) -> float:
         """Return C*, the capacity in bytes at which the marginal gain equals the rent; infinite where there is none."""
@@ -65,13 +65,3 @@ class Rent:
     def full(self) -> float:
         """Return the capacity at which the power law would promise that everything hits: no hit rate is above 1."""
         return float((1 / self.k) ** (1 / self.beta))
-
-
-@dataclass(frozen=True, slots=True)
-class Pooled:
-    """The hit rate of one cache of so many blocks, and of as many split evenly over servers, by the same requests."""
-
-    blocks: int
-    servers: int
-    pooled: float
-    split: float

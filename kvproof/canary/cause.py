@@ -1,0 +1,164 @@
+"""Why a start failed: the first thing that went wrong, in the order in which it did, whoever said it and wherever.
+
+Strong signs are a process that a signal has ended and the first exception of a traceback; of these the earliest is the
+cause. Where there is none, the first line that speaks of an error is, then where a hang was, then how the command
+ended. What only refers to another failure ("see root cause above") is never the cause.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kvproof.canary.tree import Process, Tree
+
+_TRACEBACK = "Traceback (most recent call last):"
+_EXCEPTION = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?:: .*)?$")
+_ERROR = re.compile(
+    r"\b(?:error|fatal|panic(?:ked)?|critical|abort(?:ed|ing)?|segmentation fault|out of memory|oom|cannot|"
+    r"could not|failed|failure|no such file|not found|permission denied|refused|undefined symbol)"
+    r"\b", re.IGNORECASE)
+_REFERS = re.compile(r"see (?:the )?(?:root cause|above|log|stack)|initialization failed|failed to start|exited|"
+                     r"has died|shutting down", re.IGNORECASE)
+_HARMLESS = re.compile(r"\b0 (?:errors|failures|failed)\b|\bno errors?\b|error[_-]?rate|errors?=0", re.IGNORECASE)
+_ABORTED = "Fatal Python error: Aborted"
+"""What a Python process says that the canary has asked where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The first that went wrong: what (in a line), who said it or did it, and when (seconds), where that is known.
+
+    kind: "signal", "traceback", "log", "line", "hang", "no service" or "exit code". place: the innermost frame of a
+    traceback, or the file of a log.
+    """
+
+    kind: str
+    line: str
+    who: str
+    at: float | None = None
+    place: str = ""
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        when = f" after {self.at:.2f} s" if self.at is not None else ""
+        return f"{self.line} ({self.who}{when}{f', {self.place}' if self.place else ''})"
+
+
+def who(process: Process) -> str:
+    """Return a process in words."""
+    return f"process {process.pid}: {process.command[:120]}"
+
+
+def cause(tree: Tree, serves: bool) -> Cause | None:
+    """Return why a start failed; None where it has not: it serves, or, if it need not, it ended with exit code 0."""
+    if tree.how == "ready":
+        return None
+    root = tree.root
+    if tree.how == "ended" and root.status == 0 and not serves and not any(
+            process.killed for process in tree.processes.values()):
+        return None
+    strong = sorted([*_signals(tree), *_tracebacks(tree)], key=lambda each: each.at if each.at is not None else 1e18)
+    logged = list(_logged(tree))
+    # What is logged has no time, but an exception says more than a signal that came of it.
+    for found in (strong, [each for each in logged if each.kind == "traceback"], list(_lines(tree)), logged):
+        if found:
+            return found[0]
+    if tree.how == "hang":
+        return _hang(tree)
+    if root.status == 0:
+        return Cause("no service", "it ended with exit code 0 and never served", who(root), root.ended)
+    return Cause("exit code", f"{root.how}, and nobody said why", who(root), root.ended)
+
+
+def _signals(tree: Tree) -> Iterator[Cause]:
+    for process in tree.processes.values():
+        if process.killed:
+            yield Cause("signal", process.how, who(process), process.ended)
+
+
+def _tracebacks(tree: Tree) -> Iterator[Cause]:
+    for process in tree.processes.values():
+        for line, place, begin in tracebacks(process.text(tree.over)):
+            yield Cause("traceback", line, who(process), _time(process, begin), place)
+            break
+
+
+def tracebacks(text: str) -> Iterator[tuple[str, str, int]]:
+    """Return each traceback of a text: its exception, its innermost frame, where it begins; the first is the root."""
+    at = text.find(_TRACEBACK)
+    while at >= 0:
+        lines, place = text[at:].split("\n"), ""
+        indent = text[text.rfind("\n", 0, at) + 1: at]
+        for line in lines[1:400]:
+            # A line of a log may begin with a name or a time, as its first line did.
+            plain = line.removeprefix(indent) if indent and line.startswith(indent) else line
+            frame = re.match(r'\s+File "(?:.*/)?([^"/]+)", line (\d+), in (\S+)', plain)
+            if frame is not None:
+                place = f"{frame[3]} ({frame[1]}:{frame[2]})"
+            elif plain[:1] not in (" ", "\t", "") and place and (_EXCEPTION.match(plain.strip()) or ": " in plain):
+                yield plain.strip()[:500], place, at
+                break
+        at = text.find(_TRACEBACK, at + 1)
+
+
+def _time(process: Process, begin: int) -> float:
+    """Return when the byte at `begin` of a process's output came."""
+    passed = 0
+    for piece in process.output:
+        passed += len(piece.data.decode(errors="replace"))
+        if passed > begin:
+            return piece.at
+    return process.output[-1].at if process.output else process.began
+
+
+def _logged(tree: Tree) -> Iterator[Cause]:
+    for path, text in tree.logs.items():
+        found = next(tracebacks(text), None)
+        if found is not None:
+            yield Cause("traceback", found[0], f"log {path}", None, found[1])
+    for path, text in tree.logs.items():
+        line = next((line for line in text.splitlines() if _speaks(line)), None)
+        if line is not None:
+            yield Cause("log", line.strip()[:500], f"log {path}")
+
+
+def _lines(tree: Tree) -> Iterator[Cause]:
+    found = []
+    for process in tree.processes.values():
+        begin = 0
+        for line in process.text(tree.over).splitlines(keepends=True):
+            if _speaks(line):
+                found.append(Cause("line", line.strip()[:500], who(process), _time(process, begin)))
+            begin += len(line)
+    yield from sorted(found, key=lambda each: each.at or 0.0)
+
+
+def _speaks(line: str) -> bool:
+    """Whether a line speaks of an error of its own."""
+    return bool(_ERROR.search(line)) and not _REFERS.search(line) and not _HARMLESS.search(line)
+
+
+def _hang(tree: Tree) -> Cause:
+    """Return where the process that began last, and still ran, was: the others mostly wait for it."""
+    alive = [tree.processes[pid] for pid in tree.stacks]
+    last = max(alive, key=lambda process: process.began) if alive else tree.root
+    place = python_stack(last)
+    return Cause("hang", "it neither served nor ended in time", who(last), None,
+                 place[0] if place else "; ".join(tree.stacks.get(last.pid, [])[:1]))
+
+
+def python_stack(process: Process) -> list[str]:
+    """Return where each thread of a Python process was when it was ended: its innermost frame, the current first."""
+    text = process.text()
+    at = text.rfind(_ABORTED)
+    if at < 0:
+        return []
+    found: list[str] = []
+    for block in re.split(r"\n(?=(?:Current thread|Thread) 0x)", text[at:])[1:]:
+        frame = re.search(r'File "(?:.*/)?([^"/]+)", line (\d+) in (\S+)', block)
+        if frame is not None:
+            one = f"{frame[3]} ({frame[1]}:{frame[2]})"
+            found.insert(0, one) if block.startswith("Current") else found.append(one)
+    return found

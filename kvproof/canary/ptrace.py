@@ -1,0 +1,102 @@
+"""The few calls of ptrace by which a process tree is followed: who was begun by whom, and how each ended.
+
+Whoever is followed is stopped for a moment when it begins a process, runs a program or ends, and goes on at once. All
+of it ends with the process that follows. Everything here is called from one thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kvproof.errors import KvproofError
+
+_CONT, _SETOPTIONS, _GETEVENTMSG, _SEIZE, _LISTEN = 7, 0x4200, 0x4201, 0x4206, 0x4208
+_FORK, _VFORK, _CLONE, _EXEC, _EXIT, _STOP = 1, 2, 3, 4, 6, 128
+_EXITKILL = 1 << 20
+_OPTIONS = (1 << _FORK) | (1 << _VFORK) | (1 << _CLONE) | (1 << _EXEC) | (1 << _EXIT) | _EXITKILL
+_ALL_THREADS = 0x40000000
+"""__WALL of waitpid."""
+_STOPS = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+
+
+class NotFollowed(KvproofError):
+    """The system does not let a process follow its own children."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What has happened: "begins" (process `other` of `pid`), "runs" another program, "ends" or "gone".
+
+    status: of "ends" and "gone", as of waitpid. "ends" comes while everything that the process has open still is.
+    """
+
+    what: str
+    pid: int
+    other: int = 0
+    status: int = 0
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+_libc.ptrace.restype = ctypes.c_long
+
+
+def _ptrace(request: int, pid: int, data: int = 0) -> bool:
+    return bool(_libc.ptrace(request, pid, None, data) == 0)
+
+
+def follow(pid: int) -> None:
+    """Follow a child of ours that has stopped itself, and all that it begins; raises NotFollowed."""
+    os.waitpid(pid, os.WUNTRACED)
+    if not _ptrace(_SEIZE, pid, _OPTIONS):
+        error = os.strerror(ctypes.get_errno())
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise NotFollowed(f"this system does not let a process be followed (ptrace: {error}); in a container, allow it "
+                          "with --cap-add SYS_PTRACE")
+    os.kill(pid, signal.SIGCONT)
+
+
+def events() -> Iterator[Event]:
+    """Return what has happened since this was asked last; whoever was stopped by it goes on."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG | _ALL_THREADS)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        if os.WIFEXITED(status) or os.WIFSIGNALED(status):
+            yield Event("gone", pid, status=status)
+            continue
+        event, number = status >> 16, os.WSTOPSIG(status)
+        if event in (_FORK, _VFORK, _CLONE):
+            yield Event("begins", pid, other=_message(pid))
+        elif event == _EXEC:
+            yield Event("runs", pid)
+        elif event == _EXIT:
+            yield Event("ends", pid, status=_message(pid))
+        elif event == _STOP and number in _STOPS:
+            # It was stopped on purpose, and stays so until somebody continues it.
+            _ptrace(_LISTEN, pid)
+            continue
+        _ptrace(_CONT, pid, number if not event else 0)
+
+
+def left() -> bool:
+    """Whether a child of ours is not buried yet."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _message(pid: int) -> int:
+    found = ctypes.c_ulong()
+    _libc.ptrace(_GETEVENTMSG, pid, None, ctypes.addressof(found))
+    return int(found.value)

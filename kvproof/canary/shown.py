@@ -1,0 +1,110 @@
+"""What a canary has seen, for a person and as data."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from kvproof.canary.cause import Cause, python_stack
+from kvproof.canary.factors import Effect, Levels
+from kvproof.canary.tree import Process, Tree
+from kvproof.traces.text import printable
+
+SCHEMA = "kvproof.canary/1"
+_SHOWN = 40
+Run = tuple[Levels, int, Tree, Cause | None]
+"""A combination of levels, the how-manieth time, what became of the command, and why it failed."""
+
+
+def lines(runs: Sequence[Run], effects: Sequence[Effect]) -> list[str]:
+    """Return what happened, the cause first; of several runs a line each, then which factor matters."""
+    if len(runs) == 1:
+        return [printable(line) for line in _one(runs[0])]
+    out = []
+    for levels, number, tree, why in runs:
+        at = ", ".join(f"{name}={level}" for name, level in levels.items())
+        told = f"starts in {tree.ready or tree.seconds:.1f} s" if why is None else f"FAILS: {why}"
+        out.append(printable(f"{at}{f', run {number + 1}' if any(each[1] for each in runs) else ''}: {told}"))
+    if effects:
+        out += ["", "which factor matters, by the share of starts that fail:"]
+        for effect in effects:
+            rates = ", ".join(f"{' x '.join(levels)} {rate:.0%}" for levels, rate in effect.rates.items())
+            out.append(printable(f"  {' x '.join(effect.factors):<24} {effect.size:>5.0%}   {rates}"))
+    return out
+
+
+def _one(run: Run) -> list[str]:
+    _, _, tree, why = run
+    out = [f"it starts: it serves after {tree.ready:.2f} s" if tree.ready is not None else "it ended with exit code 0"
+           ] if why is None else [f"root cause: {why}"]
+    out += ["", f"{len(tree.processes)} processes, {tree.seconds:.1f} s:"]
+    depth = {tree.first: 0}
+    for process in list(tree.processes.values())[:_SHOWN]:
+        depth[process.pid] = depth.get(process.parent, 0) + (process.pid != tree.first)
+        how = "ended by the canary" if process.stopped else process.how
+        out.append(f"  {'  ' * depth[process.pid]}{process.pid} {process.command[:90]}: {how}, {process.size} bytes of "
+                   "output")
+    if len(tree.processes) > _SHOWN:
+        out.append(f"  and {len(tree.processes) - _SHOWN} more")
+    for path, text in tree.logs.items():
+        out.append(f"  log {path}: {len(text)} characters")
+    for pid in tree.stacks:
+        where = python_stack(tree.processes[pid]) or tree.stacks[pid]
+        out.append(f"  {pid} was in {'; '.join(where[:4])}")
+    if why is not None:
+        last = [piece for process in tree.processes.values() for piece in process.output]
+        last.sort(key=lambda piece: piece.at)
+        tail = b"".join(piece.data for piece in last[-20:]).decode(errors="replace").splitlines()[-12:]
+        out += ["", "last lines of all:", *(f"  {line}" for line in tail)]
+    return out
+
+
+def document(runs: Sequence[Run], effects: Sequence[Effect]) -> dict[str, Any]:
+    """Return all of it as JSON data."""
+    return {
+        "schema": SCHEMA, "versions": versions(runs[0][2]), "runs": [
+            {"levels": dict(levels), "number": number, "command": list(tree.command), "how": tree.how,
+             "ready": tree.ready, "seconds": tree.seconds, "cause": asdict(why) if why is not None else None,
+             "processes": [_process(process, tree) for process in tree.processes.values()], "logs": tree.logs}
+            for levels, number, tree, why in runs],
+        "effects": [{"factors": list(effect.factors), "size": effect.size, "rates": [
+            {"levels": list(levels), "failed": rate} for levels, rate in effect.rates.items()]} for effect in effects]}
+
+
+def _process(process: Process, tree: Tree) -> dict[str, Any]:
+    status = process.status
+    code = os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None
+    return {
+        "pid": process.pid, "parent": process.parent, "command": process.command, "began": round(process.began, 3),
+        "ended": process.ended, "exit_code": code,
+        "signal": os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None,
+        "stopped": process.stopped, "dropped": process.dropped, "kernel": tree.stacks.get(process.pid, []),
+        "stack": python_stack(process),
+        "output": [{"at": piece.at, "stream": piece.stream, "text": piece.data.decode(errors="replace")}
+                   for piece in process.output]}
+
+
+def versions(tree: Tree) -> Mapping[str, str]:
+    """Return what was run, as far as it can be seen from outside: the program, the system, and the image."""
+    release = {}
+    try:
+        text = Path("/etc/os-release").read_text()
+        release = dict(line.partition("=")[::2] for line in text.splitlines() if "=" in line)
+    except OSError:
+        pass
+    image = os.environ.get("KVPROOF_IMAGE", "")
+    if not image and any(Path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv")):
+        image = "a container; KVPROOF_IMAGE may name its image"
+    return {"command": shlex.join(tree.command), "system": platform.platform(), "python": sys.version.split()[0],
+            "release": release.get("PRETTY_NAME", "").strip('"'), "image": image}
+
+
+def outputs(tree: Tree) -> dict[str, str]:
+    """Return each process's output by the name of its file."""
+    return {f"{process.pid}.txt": process.text() for process in tree.processes.values() if process.output}

@@ -1,0 +1,187 @@
+"""The canary finds what was planted in a start, keeps every process's output apart, and says which factor matters."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproof.canary import factors
+from kvproof.canary.cause import tracebacks
+from kvproof.errors import UsageError
+from kvproof.faults.servers import free_port
+
+START = Path(__file__).parent / "engines" / "start.py"
+
+
+def canary(*words: str, what: str = "", environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(START), what] if what else []
+    return subprocess.run([sys.executable, "-m", "kvproof", "canary", *words, "--", *command], capture_output=True,
+                          text=True, timeout=90, check=False, env={**os.environ, **(environment or {})})
+
+
+def seen(tmp_path: Path, *words: str, what: str, environment: dict[str, str] | None = None
+         ) -> tuple[subprocess.CompletedProcess[str], Any]:
+    done = canary("--json", str(tmp_path / "json"), *words, what=what, environment=environment)
+    assert done.stderr == "", done.stderr
+    return done, json.loads((tmp_path / "json").read_text())["runs"][0]
+
+
+def test_a_child_that_a_signal_killed_is_the_cause_however_it_was_reaped(tmp_path: Path) -> None:
+    done, run = seen(tmp_path, what="killed")
+    assert done.returncode == 1
+    assert run["cause"]["kind"] == "signal"
+    assert run["cause"]["line"] == "killed by signal 9 (SIGKILL)"
+    engine, child = run["processes"]
+    assert (engine["exit_code"], engine["signal"], child["exit_code"], child["signal"]) == (1, None, None, 9)
+    assert (child["parent"], f"process {child['pid']}" in run["cause"]["who"]) == (engine["pid"], True)
+    assert done.stdout.startswith("root cause: killed by signal 9 (SIGKILL) (process ")
+
+
+def test_a_crash_is_the_cause_with_its_signal(tmp_path: Path) -> None:
+    _, run = seen(tmp_path, what="segfault")
+    assert run["cause"]["line"] == "killed by signal 11 (SIGSEGV)"
+
+
+def test_outputs_are_kept_apart(tmp_path: Path) -> None:
+    done = canary("--outputs", str(tmp_path / "out"), "--json", str(tmp_path / "json"), what="killed")
+    run = json.loads((tmp_path / "json").read_text())["runs"][0]
+    engine, child = run["processes"]
+    said = {each["pid"]: "".join(piece["text"] for piece in each["output"]) for each in run["processes"]}
+    assert said[child["pid"]] == f"worker {child['pid']}: loading\n"
+    assert said[engine["pid"]].splitlines()[0] == "engine: version 1.0, killed"
+    assert {piece["stream"] for piece in engine["output"]} == {"stdout", "stderr"}
+    files = sorted((tmp_path / "out").iterdir())
+    assert {file.name for file in files} == {f"000-{engine['pid']}.txt", f"000-{child['pid']}.txt"}
+    assert done.returncode == 1
+
+
+def test_a_grandchilds_traceback_is_the_cause_whatever_its_parents_say(tmp_path: Path) -> None:
+    done, run = seen(tmp_path, what="swallowed")
+    assert done.returncode == 1
+    assert run["cause"]["kind"] == "traceback"
+    assert run["cause"]["line"] == "ValueError: block budget 3 is below what the connector needs"
+    assert run["cause"]["place"].startswith("deep (start.py:")
+    assert len(run["processes"]) == 3
+
+
+def test_a_hang_is_stopped_and_says_where_it_was(tmp_path: Path) -> None:
+    done, run = seen(tmp_path, "--within", "2", what="hang")
+    assert (done.returncode, run["how"]) == (1, "hang")
+    assert run["cause"]["line"] == "it neither served nor ended in time"
+    assert run["cause"]["place"].startswith("wait_for_a_peer (start.py:")
+    assert all(each["stopped"] and each["ended"] is not None for each in run["processes"])
+    assert any(place.startswith("poll") or "popen_fork" in place for place in run["processes"][0]["stack"])
+    for each in run["processes"]:
+        assert not Path(f"/proc/{each['pid']}").exists()
+
+
+def test_exit_0_without_service_fails_only_where_it_was_to_serve(tmp_path: Path) -> None:
+    done, run = seen(tmp_path, "--ready", "serving on", what="exit 0")
+    assert (done.returncode, run["cause"]["kind"]) == (1, "no service")
+    done, run = seen(tmp_path, what="exit 0")
+    assert (done.returncode, run["cause"]) == (0, None)
+
+
+@pytest.mark.parametrize("what", ["log", "closed log"])
+def test_an_error_that_is_only_in_a_log_file_is_found(what: str, tmp_path: Path) -> None:
+    log = tmp_path / "engine.log"
+    log.write_text("ERROR of yesterday\n")
+    # A log that a process has open is seen by itself; one that it has closed again has to be named.
+    words = ["--log", str(tmp_path / "*.log")] if what == "closed log" else []
+    done, run = seen(tmp_path, *words, what=what, environment={"ENGINE_LOG": str(log)})
+    assert done.returncode == 1
+    assert (run["cause"]["kind"], run["cause"]["line"]) == ("log", "ERROR cannot allocate 3 GiB for KV blocks")
+    assert str(log) in run["cause"]["who"]
+
+
+@pytest.mark.parametrize("how", ["port", "text"])
+def test_a_start_that_serves_is_seen_and_ended(how: str, tmp_path: Path) -> None:
+    port = free_port()
+    words = ["--port", str(port)] if how == "port" else ["--ready", "^serving$|\nserving"]
+    done, run = seen(tmp_path, *words, "--within", "30", what="serves", environment={"PORT": str(port)})
+    assert (done.returncode, run["how"], run["cause"]) == (0, "ready", None)
+    assert run["ready"] < 20
+    [engine] = run["processes"]
+    assert (engine["stopped"], engine["signal"]) == (True, 15)
+
+
+def test_a_factorial_finds_the_two_options_that_fail_together(tmp_path: Path) -> None:
+    done = canary("--factor", "CONNECTOR=none,remote", "--factor", "BLOCKS=small,large", "--repeat", "2", "--json",
+                  str(tmp_path / "json"), what="interaction")
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = json.loads((tmp_path / "json").read_text())
+    assert len(found["runs"]) == 8
+    failed = [run["levels"] for run in found["runs"] if run["cause"]]
+    assert failed == [{"CONNECTOR": "remote", "BLOCKS": "large"}] * 2
+    first = found["effects"][0]
+    assert (first["factors"], first["size"]) == (["CONNECTOR", "BLOCKS"], 1.0)
+    assert [each["size"] for each in found["effects"][1:]] == [0.5, 0.5]
+    assert "CONNECTOR x BLOCKS        100%" in done.stdout
+    assert "block budget 7 is below" in done.stdout
+
+
+def test_effects_are_those_of_the_factor_that_matters() -> None:
+    names = {"A": ("0", "1"), "B": ("x", "y", "z")}
+    outcomes = [(levels, levels["A"] == "1") for levels in factors.combinations(names) for _ in range(3)]
+    found = {effect.factors: effect.size for effect in factors.effects(names, outcomes)}
+    assert found == {("A",): 1.0, ("B",): 0.0, ("A", "B"): 0.0}
+    assert factors.placed(["run", "--a={A}", "{B}{B}"], {"A": "1", "B": "y"}) == ["run", "--a=1", "yy"]
+
+
+@pytest.mark.parametrize("text", ["A", "A=", "A=a", "=a,b", "A=a,a", "a b=c,d"])
+def test_what_is_no_factor_is_said(text: str) -> None:
+    with pytest.raises(UsageError, match="expected NAME=a,b"):
+        factors.read(text)
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    ([], "name the command after --"), (["--repeat", "0"], "--repeat 0"), (["--port", "70000"], "--port 70000"),
+    (["--ready", "("], "expected a regular expression"), (["--factor", "A=a"], "expected NAME=a,b"),
+])
+def test_wrong_usage_is_said_in_a_line(words: list[str], says: str) -> None:
+    done = canary(*words, what="exit 0" if words else "")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert says in done.stderr
+
+
+def test_a_program_that_is_not_there_is_said_in_a_line() -> None:
+    done = subprocess.run([sys.executable, "-m", "kvproof", "canary", "--", "/no/such/engine"], capture_output=True,
+                          text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "/no/such/engine cannot be started: No such file or directory" in done.stderr
+
+
+def test_tracebacks_in_logs_with_prefixes_are_read() -> None:
+    text = ("(Core pid=12) Traceback (most recent call last):\n"
+            '(Core pid=12)   File "/x/core.py", line 3, in start\n(Core pid=12)     raise KeyError(1)\n'
+            "(Core pid=12) KeyError: 1\n\nDuring handling of the above exception, another exception occurred:\n\n"
+            'Traceback (most recent call last):\n  File "/x/api.py", line 9, in run\n    raise RuntimeError\n'
+            "RuntimeError: Engine core initialization failed\n")
+    assert [(line, place) for line, place, _ in tracebacks(text)] == [
+        ("KeyError: 1", "start (core.py:3)"), ("RuntimeError: Engine core initialization failed", "run (api.py:9)")]
+
+
+def test_many_processes_and_much_output_are_followed(tmp_path: Path) -> None:
+    code = """
+import os, sys
+for number in range(60):
+    if not os.fork():
+        sys.stdout.write(f"{number} " * 2000)
+        sys.stdout.flush()
+        os._exit(number % 7)
+for _ in range(60):
+    os.wait()
+"""
+    done = subprocess.run([sys.executable, "-m", "kvproof", "canary", "--json", str(tmp_path / "json"), "--",
+                           sys.executable, "-c", code], capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    processes = json.loads((tmp_path / "json").read_text())["runs"][0]["processes"][1:]
+    assert sorted(each["exit_code"] for each in processes) == sorted(number % 7 for number in range(60))
+    said = sorted("".join(piece["text"] for piece in each["output"]) for each in processes)
+    assert said == sorted(f"{number} " * 2000 for number in range(60))
