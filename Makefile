@@ -27,6 +27,7 @@ nightly: $(STAMP)
 	$(BIN)/python bench/proxy.py
 	$(BIN)/python -m bench.sharding
 	$(BIN)/python -m bench.campaigns
+	$(BIN)/python -m bench.economics
 
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutation

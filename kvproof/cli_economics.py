@@ -60,7 +60,10 @@ def add(commands: Any) -> None:
     tiers.set_defaults(command=_tiers)
 
     routing = kinds.add_parser("routing", help="which replica should serve a request")
-    routing.add_argument("trace", type=Path, metavar="TRACE")
+    routing.add_argument("trace", type=Path, nargs="?", metavar="TRACE")
+    routing.add_argument("--prefixes", type=_whole, metavar="N",
+                         help="in place of a trace: prompts that are one of N prefixes of 8 blocks")
+    routing.add_argument("--requests", type=_whole, default=20_000, metavar="N", help="of such prompts (20000)")
     routing.add_argument("--replicas", type=_whole, default=8, metavar="N", help="(8)")
     routing.add_argument("--capacity", type=_whole, default=4000, metavar="BLOCKS", help="of each cache (4000)")
     routing.add_argument("--rate", type=_positive, default=10_000.0, metavar="TOKENS/S", help="of each replica (10000)")
@@ -159,14 +162,15 @@ def _plan(options: argparse.Namespace) -> int:
 
 def _tiers(options: argparse.Namespace) -> int:
     from kvproof.economics import plans, plots
-    from kvproof.models import requests, reuse
+    from kvproof.economics import trace as traces
+    from kvproof.models import reuse
 
     _checked(options)
     if (options.saves is None) != (options.rent is None):
         raise UsageError("C* needs both --saves and --rent")
     if options.most and options.most <= options.least:
         raise UsageError(f"--from {options.least} --to {options.most}: expected the lesser first")
-    trace = requests.read(options.trace)
+    trace = traces.read(options.trace)
     money = (options.saves, options.rent) if options.saves is not None else None
     plan = plans.tiers(trace, options.token_bytes, options.capacity or [], options.least, options.most,
                        options.servers, money)
@@ -175,11 +179,15 @@ def _tiers(options: argparse.Namespace) -> int:
 
 def _routing(options: argparse.Namespace) -> int:
     from kvproof.economics import plans, plots
-    from kvproof.models import requests
+    from kvproof.economics import trace as traces
+    from kvproof.models import workloads
 
     _checked(options)
-    plan = plans.routes(requests.read(options.trace), options.replicas, options.capacity, options.rate,
-                        options.beginning)
+    if (options.trace is None) == (options.prefixes is None):
+        raise UsageError("name a TRACE, or --prefixes N, and not both")
+    trace = traces.read(options.trace) if options.trace is not None else workloads.shared(
+        options.prefixes, options.requests, own=0)
+    plan = plans.routes(trace, options.replicas, options.capacity, options.rate, options.beginning)
     return _show(options, [plan], lambda: plots.routes(plan))
 
 

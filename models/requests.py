@@ -8,9 +8,8 @@ numbers are the same block after the same blocks).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from kvproof.errors import UsageError
@@ -30,38 +29,31 @@ class Request:
     blocks: tuple[int, ...]
 
 
-def read(path: Path) -> list[Request]:
-    """Return the requests of a trace, in the order of their arrival.
+def parsed(lines: Iterable[bytes], name: object) -> list[Request]:
+    """Return the requests of a trace's lines, in the order of their arrival; name: of the trace, for what is said.
 
-    Raises UsageError, in one line, for a file that cannot be read, a line that is no request, and an empty trace.
+    Raises UsageError, in one line, for a line that is no request, and for a trace without any.
     """
-    found: list[Request] = []
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    found.append(_request(path, number, line))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}; expected a trace of JSON lines") from error
+    found = [_request(name, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not found:
-        raise UsageError(f"{path}: it has no request; expected a JSON object a line with {', '.join(_FIELDS)}")
+        raise UsageError(f"{name}: it has no request; expected a JSON object a line with {', '.join(_FIELDS)}")
     return sorted(found, key=lambda request: request.arrival)
 
 
-def _request(path: Path, number: int, line: bytes) -> Request:
+def _request(name: object, number: int, line: bytes) -> Request:
     try:
         given: Any = json.loads(line)
     except ValueError:
         given = None
     if not isinstance(given, dict) or not all(name in given for name in _FIELDS):
-        raise UsageError(f"{path}, line {number}: got {line[:60]!r}; expected a JSON object with {', '.join(_FIELDS)}")
+        raise UsageError(f"{name}, line {number}: got {line[:60]!r}; expected a JSON object with {', '.join(_FIELDS)}")
     arrival, tokens, output, blocks = (given[name] for name in _FIELDS)
     numbers = all(type(each) is int and each >= 0 for each in (tokens, output))
     if type(arrival) not in (int, float) or not 0 <= arrival < 1e15 or not numbers:
-        raise UsageError(f"{path}, line {number}: got timestamp {arrival!r}, input_length {tokens!r}, output_length "
+        raise UsageError(f"{name}, line {number}: got timestamp {arrival!r}, input_length {tokens!r}, output_length "
                          f"{output!r}; expected milliseconds and whole numbers of tokens, none below 0")
     if not isinstance(blocks, list) or not all(type(block) is int for block in blocks):
-        raise UsageError(f"{path}, line {number}: got hash_ids {str(blocks)[:60]}; expected a list of whole numbers")
+        raise UsageError(f"{name}, line {number}: got hash_ids {str(blocks)[:60]}; expected a list of whole numbers")
     return Request(arrival / 1000, tokens, output, tuple(blocks))
 
 

@@ -14,7 +14,7 @@ import heapq
 import math
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -26,14 +26,14 @@ class Fleet:
     """Replicas as a router sees them.
 
     ready: when each has prefilled all that was sent to it. waiting: how many requests each has that are not done.
-    holders: for each block the replicas that have it, as bits. now: seconds.
+    index: the blocks that the router takes each to have; what replicas evict is told. now: seconds.
     """
 
     size: int
     now: float = 0.0
     ready: list[float] = field(default_factory=list)
     waiting: list[int] = field(default_factory=list)
-    holders: dict[int, int] = field(default_factory=dict)
+    index: list[Collection[int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Begin with nothing sent."""
@@ -43,20 +43,27 @@ class Fleet:
         """Return the seconds of work that a replica still has."""
         return max(0.0, self.ready[replica] - self.now)
 
-    def longest(self, blocks: Sequence[int]) -> tuple[int, int]:
-        """Return the replicas that have most of the leading blocks, as bits, and how many those are."""
-        held, count, holders = (1 << self.size) - 1, 0, self.holders
+    def longest(self, blocks: Sequence[int]) -> tuple[list[int], int]:
+        """Return the replicas that have most of the leading blocks, and how many those are."""
+        index, count = self.index, 0
+        held = list(range(self.size))
         for block in blocks:
-            more = held & holders.get(block, 0)
-            if not more:
+            if len(held) == 1:
                 break
+            more = [replica for replica in held if block in index[replica]]
+            if not more:
+                return held, count
             held, count = more, count + 1
+        only = index[held[0]] if len(held) == 1 else ()
+        for block in blocks[count:]:
+            if block not in only:
+                break
+            count += 1
         return held, count
 
-    def forget(self, replica: int, blocks: Iterable[int]) -> None:
-        """Take note that a replica does not have these blocks any more: it has evicted them, or was restarted."""
-        for block in blocks:
-            self.holders[block] &= ~(1 << replica)
+    def restarted(self, replica: int) -> None:
+        """Take note that a replica has lost what it had."""
+        self.index[replica] = ()
 
 
 class Policy:
@@ -98,8 +105,15 @@ class LeastLoaded(Policy):
 
     def choose(self, request: Request, fleet: Fleet) -> int:
         """See `Policy`."""
-        now, chosen = fleet.now, self._chosen
-        return self.took(min(range(self.size), key=lambda r: (max(now, fleet.ready[r]), chosen[r])))
+        return self.took(self.least(fleet, range(self.size)))
+
+    def least(self, fleet: Fleet, among: Sequence[int]) -> int:
+        """Return the least loaded of some."""
+        ready, now, chosen = fleet.ready, fleet.now, self._chosen
+        soonest = min(ready) if len(among) == self.size else min([ready[replica] for replica in among])
+        bound = soonest if soonest > now else now
+        equal = [replica for replica in among if ready[replica] <= bound]
+        return equal[0] if len(equal) == 1 else min(equal, key=chosen.__getitem__)
 
     def took(self, replica: int) -> int:
         """Take note that a replica was chosen, and return it."""
@@ -124,16 +138,15 @@ class BoundedHash(Policy):
         ring = sorted((_hash(f"replica {replica} {point}"), replica) for replica in range(size) for point in
                       range(points))
         self._places, self._replicas = [place for place, _ in ring], [replica for _, replica in ring]
-        self._order: dict[tuple[int, ...], list[int]] = {}
 
-    def preferred(self, key: tuple[int, ...]) -> list[int]:
+    def preferred(self, key: tuple[int, ...]) -> Iterator[int]:
         """Return the replicas in the order in which they are asked to take a key."""
-        order = self._order.get(key)
-        if order is None:
-            at = bisect_right(self._places, _hash(f"key {key}"))
-            order = list(dict.fromkeys(self._replicas[at:] + self._replicas[:at]))
-            self._order[key] = order
-        return order
+        replicas, at, asked = self._replicas, bisect_right(self._places, _hash(f"key {key}")), set[int]()
+        for step in range(at, at + len(replicas)):
+            replica = replicas[step % len(replicas)]
+            if replica not in asked:
+                asked.add(replica)
+                yield replica
 
     def bound(self, fleet: Fleet) -> int:
         """Return how many requests a replica may have, the new one counted."""
@@ -163,13 +176,12 @@ class PrefixAware(LeastLoaded):
     def choose(self, request: Request, fleet: Fleet) -> int:
         """See `Policy`."""
         held, count = fleet.longest(request.blocks)
-        now, ready, chosen = fleet.now, fleet.ready, self._chosen
-        least = min(range(self.size), key=lambda r: (max(now, ready[r]), chosen[r]))
         if not count:
-            return self.took(least)
-        best = min((r for r in range(self.size) if held >> r & 1), key=lambda r: (max(now, ready[r]), chosen[r]))
-        saved = count * BLOCK_TOKENS / self.rate
-        return self.took(best if max(now, ready[best]) - max(now, ready[least]) <= saved else least)
+            return super().choose(request, fleet)
+        least, best = self.least(fleet, range(self.size)), self.least(fleet, held)
+        ready, now = fleet.ready, fleet.now
+        sooner = max(now, ready[best]) - max(now, ready[least])
+        return self.took(best if sooner <= count * BLOCK_TOKENS / self.rate else least)
 
 
 def _hash(text: str) -> int:
@@ -219,8 +231,9 @@ def route(requests: Iterable[Request], policy: Policy, *, capacity: int, rate: f
     """
     size = policy.size
     fleet = fleet or Fleet(size)
-    ready, waiting, holders = fleet.ready, fleet.waiting, fleet.holders
+    ready, waiting = fleet.ready, fleet.waiting
     caches: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(size)]
+    fleet.index = list(caches)
     ended: list[tuple[float, int]] = []
     busy, counts, ttft = [0.0] * size, [0] * size, []
     hits = looked = same = seen = misled = 0
@@ -232,16 +245,18 @@ def route(requests: Iterable[Request], policy: Policy, *, capacity: int, rate: f
             waiting[heapq.heappop(ended)[1]] -= 1
         while left and left[-1][0] <= now:
             _, gone = left.pop()
-            fleet.forget(gone, caches[gone])
-            caches[gone].clear()
+            fleet.restarted(gone)
+            caches[gone] = OrderedDict()
+            if not fleet.index[gone]:
+                fleet.index[gone] = caches[gone]
         chosen = policy.choose(request, fleet)
-        blocks, cache, bit = request.blocks, caches[chosen], 1 << chosen
+        blocks, cache = request.blocks, caches[chosen]
         hit = 0
         for block in blocks:
             if block not in cache:
                 break
             hit += 1
-        misled += hit < len(blocks) and bool(holders.get(blocks[hit], 0) & bit)
+        misled += hit < len(blocks) and blocks[hit] in fleet.index[chosen]
         hits += hit
         looked += len(blocks)
         key = blocks[:beginning]
@@ -249,19 +264,11 @@ def route(requests: Iterable[Request], policy: Policy, *, capacity: int, rate: f
             seen += 1
             same += last[key] == chosen
         last[key] = chosen
-        # From the last to the first, so that no block outlives the one before it.
-        for block in reversed(blocks):
-            if block in cache:
-                cache.move_to_end(block)
-            else:
-                cache[block] = None
-                holders[block] = holders.get(block, 0) | bit
+        _touch(cache, blocks, hit)
         while len(cache) > capacity:
-            block, _ = cache.popitem(last=False)
-            holders[block] &= ~bit
+            cache.popitem(last=False)
         takes = max(0, request.input_tokens - hit * BLOCK_TOKENS) / rate
-        begins = ready[chosen] if ready[chosen] > now else now
-        ready[chosen] = done = begins + takes
+        ready[chosen] = done = (ready[chosen] if ready[chosen] > now else now) + takes
         busy[chosen] += takes
         counts[chosen] += 1
         waiting[chosen] += 1
@@ -271,7 +278,18 @@ def route(requests: Iterable[Request], policy: Policy, *, capacity: int, rate: f
     return Routed(policy.name, *rates, ttft, busy, counts, misled)
 
 
+def _touch(cache: OrderedDict[int, None], blocks: tuple[int, ...], hit: int) -> None:
+    """Touch blocks from the last to the first, so that no block outlives the one before it; the first `hit` are there.
+
+    Then the later ones are not, since each is evicted before the one before it.
+    """
+    missing = blocks[hit:]
+    cache.update(dict.fromkeys(missing[::-1]))
+    for block in reversed(blocks[:hit]):
+        cache.move_to_end(block)
+
+
 def moved(policy: Callable[[int], BoundedHash], size: int, keys: Sequence[tuple[int, ...]]) -> float:
     """Return the share of keys that another replica is first asked for once there is one replica more."""
     before, after = policy(size), policy(size + 1)
-    return sum(before.preferred(key)[0] != after.preferred(key)[0] for key in keys) / len(keys)
+    return sum(next(before.preferred(key)) != next(after.preferred(key)) for key in keys) / len(keys)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvproof.economics.trace import read
 from kvproof.errors import UsageError
 from kvproof.models import requests, reuse, workloads
 from kvproof.models.requests import Request
@@ -23,7 +24,7 @@ LINE = {"timestamp": 5, "input_length": 600, "output_length": 1, "hash_ids": [0,
 
 
 def test_the_head_of_a_real_trace_has_its_known_figures() -> None:
-    head = requests.read(HEAD)
+    head = read(HEAD)
     found = requests.summary(head)
     assert (found.requests, found.seconds, found.accesses, found.distinct_blocks) == (300, 102.0, 8490, 7814)
     assert found.mean_input == pytest.approx(14233.24, abs=0.01)
@@ -33,7 +34,7 @@ def test_the_head_of_a_real_trace_has_its_known_figures() -> None:
 
 @pytest.mark.skipif("KVPROOF_TRACE" not in os.environ, reason="not run: KVPROOF_TRACE names no whole trace")
 def test_the_whole_trace_has_its_known_figures() -> None:
-    whole = requests.read(TRACE)
+    whole = read(TRACE)
     found = requests.summary(whole)
     assert (found.requests, found.seconds, found.distinct_blocks) == (12_031, 3536.999, 182_790)
     assert found.mean_input == pytest.approx(12_035.06, abs=0.005)
@@ -51,21 +52,21 @@ def test_what_is_no_trace_is_said_in_a_line(lines: str, says: str, tmp_path: Pat
     path = tmp_path / "trace.jsonl"
     path.write_text(lines)
     with pytest.raises(UsageError, match=says) as error:
-        requests.read(path)
+        read(path)
     assert "\n" not in str(error.value)
     assert str(path) in str(error.value)
 
 
 def test_a_trace_that_is_not_there_is_said() -> None:
     with pytest.raises(UsageError, match="cannot read /nowhere: No such file"):
-        requests.read(Path("/nowhere"))
+        read(Path("/nowhere"))
 
 
 def test_requests_are_in_the_order_of_their_arrival_and_blocks_that_are_no_prefixes_are_told(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text("".join(json.dumps({**LINE, "timestamp": at, "hash_ids": blocks}) + "\n"
                             for at, blocks in ((2000, [3, 1]), (1000, [0, 1]))))
-    found = requests.read(path)
+    found = read(path)
     assert [request.arrival for request in found] == [1.0, 2.0]
     assert list(requests.prefixes_differ(found)) == ["request 1: block 1 comes after 3, and came after 0 before"]
 
@@ -111,7 +112,7 @@ def test_stack_distances_are_the_hits_of_every_capacity(paths: list[list[int]]) 
 
 @pytest.mark.parametrize("capacity", [3, 40, 500, 5000])
 def test_on_a_real_trace_they_are_too(capacity: int) -> None:
-    trace = requests.read(TRACE)[:3000]
+    trace = read(TRACE)[:3000]
     assert reuse.curve(trace).rate(capacity) == pytest.approx(played(trace, capacity))
 
 

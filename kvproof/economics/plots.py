@@ -33,7 +33,7 @@ def _figure(width: float = 7.0, height: float = 4.2) -> Any:
 def write(figure: Any, path: Path) -> None:
     """Write a figure; raises UsageError where that cannot be done."""
     try:
-        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+        _save(figure, path, path.suffix[1:])
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}; name another file") from error
 
@@ -41,9 +41,17 @@ def write(figure: Any, path: Path) -> None:
 def svg(figure: Any) -> str:
     """Return a figure as SVG, for a page."""
     out = io.StringIO()
-    figure.savefig(out, format="svg", metadata={"Date": None})
+    _save(figure, out, "svg")
     text = out.getvalue()
     return text[text.index("<svg"):]
+
+
+def _save(figure: Any, to: Any, kind: str) -> None:
+    """Save a figure; SVG with its texts as texts, the same bytes each time."""
+    from matplotlib import rc_context
+
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "kvproof", "font.family": "sans-serif"}):
+        figure.savefig(to, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
 
 
 def _axes(figure: Any, title: str, x: str, y: str) -> Any:

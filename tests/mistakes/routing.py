@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 from kvproof.models.requests import Request
 from kvproof.models.routing import BoundedHash, Fleet, LeastLoaded, PrefixAware
@@ -21,7 +21,7 @@ class SmallestTree(PrefixAware):
     def choose(self, request: Request, fleet: Fleet) -> int:
         if fleet.longest(request.blocks)[1]:
             return super().choose(request, fleet)
-        sizes = [sum(bits >> replica & 1 for bits in fleet.holders.values()) for replica in range(self.size)]
+        sizes = [len(blocks) for blocks in fleet.index]
         return sizes.index(min(sizes))
 
 
@@ -30,14 +30,14 @@ class StaysAtHome(PrefixAware):
 
     def choose(self, request: Request, fleet: Fleet) -> int:
         held, count = fleet.longest(request.blocks)
-        return (held & -held).bit_length() - 1 if count else super().choose(request, fleet)
+        return held[0] if count else super().choose(request, fleet)
 
 
 class KeepsIndex(Fleet):
     """H3: what a restarted replica had stays in the index."""
 
-    def forget(self, replica: int, blocks: Iterable[int]) -> None:
-        pass
+    def restarted(self, replica: int) -> None:
+        self.index[replica] = set(self.index[replica])
 
 
 class IgnoresPoints(BoundedHash):
@@ -51,9 +51,9 @@ class IgnoresPoints(BoundedHash):
 class ModuloSize(BoundedHash):
     """The key modulo the number of replicas: nearly all keys move when one is added."""
 
-    def preferred(self, key: tuple[int, ...]) -> list[int]:
+    def preferred(self, key: tuple[int, ...]) -> Iterator[int]:
         first = hash(key) % self.size
-        return [(first + step) % self.size for step in range(self.size)]
+        yield from ((first + step) % self.size for step in range(self.size))
 
 
 class NoBound(BoundedHash):
