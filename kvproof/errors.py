@@ -1,7 +1,7 @@
 """The errors a user can meet, one class a situation. The only module that every package may import."""
 
+import os.path
 import traceback
-from pathlib import Path
 
 
 class KvproofError(Exception):
@@ -52,4 +52,4 @@ def said(error: Exception) -> str:
     if isinstance(error, KvproofError):
         return str(error)
     place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({place.name} in {Path(place.filename).name}:{place.lineno})"
+    return f"{type(error).__name__}: {error} ({place.name} in {os.path.basename(place.filename)}:{place.lineno})"
