@@ -258,5 +258,6 @@ def is_text(value: object) -> TypeGuard[str]:
 
 
 def bulk_size(header: bytes) -> int | None:
-    """Return how many bytes the payload of a bulk string has; None when it is no header of one."""
-    return int(header[1:-2]) if header[:1] == b"$" and header[1:2] != b"-" else None
+    """Return how many bytes the payload of a bulk string has; None when it is no whole header of one."""
+    whole = header[:1] == b"$" and header[1:2] != b"-" and header.endswith(b"\r\n")
+    return int(header[1:-2]) if whole else None

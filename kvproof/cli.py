@@ -241,6 +241,8 @@ def _replay(options: argparse.Namespace) -> int:
 
     if options.bug.endswith(".json") and Path(options.bug).exists():
         return cli_fuzz.replay(options) if cli_fuzz.is_finding(options.bug) else _replay_trace(options)
+    if options.bug not in REPLAYS and ("/" in options.bug or options.bug.endswith(".json")):
+        raise UsageError(f"{options.bug} is no file; expected a finding of a campaign, or a trace (.json)")
     if options.bug not in REPLAYS:
         raise UsageError(f"no replay is called {options.bug!r}; expected one of {', '.join(REPLAYS)}")
     if options.pytest:

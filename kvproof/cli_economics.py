@@ -155,7 +155,7 @@ def _plan(options: argparse.Namespace) -> int:
     # Without a model of an engine only the loads are drawn, in bytes.
     size, rate = options.size or 1.0, options.rate or 1e18
     cost = plans.cost(size, rate, found.bandwidth, max(found.fixed, 0.0), options.tokens or [], found)
-    if options.size is not None:
+    if options.size is not None and found.worst <= plans.MISSES:
         shown.append(cost)
     return _show(options, shown, lambda: plots.cost(cost, points))
 
@@ -166,6 +166,7 @@ def _tiers(options: argparse.Namespace) -> int:
     from kvproof.models import reuse
 
     _checked(options)
+    _of_a_trace(options)
     if (options.saves is None) != (options.rent is None):
         raise UsageError("C* needs both --saves and --rent")
     if options.most and options.most <= options.least:
@@ -183,6 +184,7 @@ def _routing(options: argparse.Namespace) -> int:
     from kvproof.models import workloads
 
     _checked(options)
+    _of_a_trace(options)
     if (options.trace is None) == (options.prefixes is None):
         raise UsageError("name a TRACE, or --prefixes N, and not both")
     trace = traces.read(options.trace) if options.trace is not None else workloads.shared(
@@ -197,6 +199,10 @@ def _simulate(options: argparse.Namespace) -> int:
 
     _checked(options)
     if options.facts:
+        given = [f"--{name}" for name in ("size", "rate", "bandwidth", "fixed", "arrivals", "tokens", "deadline")
+                 if getattr(options, name) is not None]
+        if given:
+            raise UsageError(f"--facts has figures of its own; leave {' '.join(given)} out")
         for name in options.facts:
             if name not in facts.ROWS:
                 raise UsageError(f"--facts {name}: expected one of {', '.join(facts.ROWS)}")
@@ -214,6 +220,13 @@ def _simulate(options: argparse.Namespace) -> int:
 
     plan = plans.simulated(engine, lambda seed: arrivals(options.arrivals, seed), options.seeds)
     return _show(options, [plan], lambda: plots.latency(engine, arrivals, options.tokens * options.cached))
+
+
+def _of_a_trace(options: argparse.Namespace) -> None:
+    given = [f"--{name}" for name in ("size", "bandwidth", "fixed", "tokens", "connector", "server")
+             if getattr(options, name) is not None]
+    if given:
+        raise UsageError(f"{' '.join(given)} is of `kvproof plan` itself, not of a trace; leave it out")
 
 
 def _need(options: argparse.Namespace, command: str, *names: str) -> None:

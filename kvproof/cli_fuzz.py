@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import threading
 from pathlib import Path
@@ -90,11 +91,13 @@ def _fuzz(options: argparse.Namespace) -> int:
     for path in (options.json, options.junit, options.html, options.digest):
         if path is not None:
             check_writable(path)
-    shared = corpus.opened(options.corpus, options.server) if options.corpus else None
+    listed = cells.load(options.known or known.SHIPPED, contract.claims())
+    shared = corpus.opened(options.corpus, options.server) if options.corpus is not None else None
     if not options.resume:
         _asked(options)
     make = hosts.maker(options.on)
     journal = Journal(options.dir, fresh=not options.resume)
+    fresh = not options.resume
     watch, stopped = views.Watch(), threading.Event()
     try:
         campaign = Campaign(_asked(options, journal), journal, shared)
@@ -106,8 +109,15 @@ def _fuzz(options: argparse.Namespace) -> int:
         watch.close()
         journal.close()
     state = campaign.state
+    if fresh and not state.opened and not stopped.is_set():
+        # The directory is as it was, so that the right words may be said again.
+        journal.path.unlink()
+        with contextlib.suppress(OSError):
+            # Unless there was something in it.
+            options.dir.rmdir()
+        raise UsageError("; ".join(state.says) or "no worker could be started")
     watch(state)
-    views.mark(state, cells.load(options.known or known.SHIPPED, contract.claims()))
+    views.mark(state, listed)
     views.keep(options.dir, state)
     return _written(options, state)
 
@@ -120,6 +130,9 @@ def _asked(options: argparse.Namespace, journal: Journal | None = None) -> Asked
     from kvproof.ranks.check import MOST
 
     begun = campaign.settings(journal.records) if journal is not None else None
+    if options.resume and journal is not None and begun is None:
+        raise UsageError(f"{journal.path}: the line that says what campaign it is of is damaged; name another "
+                         "directory")
     names, seed, ranks = [*options.connector, *(options.own or ())], options.seed, options.ranks or 2
     if begun is not None:
         if begun["schema"] != SCHEMA:
@@ -136,9 +149,12 @@ def _asked(options: argparse.Namespace, journal: Journal | None = None) -> Asked
         raise UsageError("name a connector with -c; `kvproof connectors` lists them")
     if ranks > MOST:
         raise UsageError(f"--ranks {ranks}: expected a number from 1 to {MOST}")
-    for name in dict.fromkeys(names):
-        if name not in targets.OWN:
-            connectors.find(connectors.for_device(name, options.device))
+    found = [connectors.find(connectors.for_device(name, options.device))
+             for name in dict.fromkeys(names) if name not in targets.OWN]
+    if options.server is not None and not found:
+        raise UsageError(f"--server {options.server}: {', '.join(names)} has no server; leave it out")
+    if options.ranks is not None and not any(each.ranks for each in found):
+        raise UsageError(f"--ranks {options.ranks}: none of {', '.join(names)} has ranks; leave it out")
     return campaign.Asked(tuple(dict.fromkeys(names)), options.seconds, seed, options.workers,
                           max(options.at_once, options.workers), options.on, not options.unguided, options.server,
                           options.device, ranks)
@@ -167,9 +183,9 @@ def _written(options: argparse.Namespace, state: State) -> int:
 
 def is_finding(path: str) -> bool:
     """Whether a file holds what a campaign has found."""
-    from kvproof.campaigns import replay
+    from kvproof.campaigns import findings
 
-    return replay.is_finding(Path(path))
+    return findings.is_finding(Path(path))
 
 
 def replay(options: argparse.Namespace) -> int:
@@ -183,6 +199,7 @@ def replay(options: argparse.Namespace) -> int:
     if options.pytest:
         check_writable(options.pytest)
         write_text(options.pytest, replay.module(path))
+        print(f"written: {options.pytest}, which fails for as long as the finding is there; it was not played now")
         return 0
     code, said = replay.again(path, server=options.server, device=options.device)
     print(said, end="", flush=True)

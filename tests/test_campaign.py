@@ -218,7 +218,14 @@ def test_what_one_campaign_has_found_another_has_too(found: Path, tmp_path: Path
     (("-c", "reference", "--for", "soon"), "90s, 10m or 8h"),
     (("-c", "reference", "--corpus", "redis://127.0.0.1:1"), "leave --corpus out"),
     (("-c", "reference", "--on", "mars"), "expected ray"),
-    (("-c", "sharded-reference"), "--ranks 2"),
+    (("-c", "reference", "--ranks", "2"), "none of reference has ranks"),
+    (("-c", "sharded-reference", "--ranks", "65"), "a number from 1 to 64"),
+    (("-c", "nothing:Here", "--for", "3s"), "nothing"),
+    (("--decoder", "--server", "redis://127.0.0.1:1"), "decoder has no server"),
+    (("--decoder", "--corpus", ""), "expected a directory"),
+    (("--decoder", "--corpus", "redis://[::1"), "expected redis://HOST:PORT"),
+    (("--decoder", "--known", "/nowhere"), "/nowhere"),
+    (("-c", "reference", "--for", "3s", "--server", "redis://127.0.0.1:1"), "127.0.0.1:1"),
     (("--resume",), "holds no campaign"),
 ], ids=str)
 def test_what_cannot_be_is_one_line(words: tuple[str, ...], says: str, tmp_path: Path) -> None:
@@ -237,5 +244,30 @@ def test_a_connector_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "kvproof", *words],
         capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": str(tmp_path)})
-    assert done.returncode == 3, done.stdout + done.stderr
+    assert (done.returncode, done.stdout) == (2, ""), done.stdout + done.stderr
     assert "closed today" in done.stderr
+    assert not (tmp_path / "dir" / "journal.jsonl").exists(), "it may be tried again under the same name"
+
+
+def test_a_bug_that_was_mended_is_gone_when_the_campaign_goes_on(tmp_path: Path) -> None:
+    bad = Path(__file__).with_name("hasty.py").read_text()
+    (tmp_path / "mended.py").write_text(bad)
+    words = [sys.executable, "-m", "kvproof", "fuzz", "--dir", str(tmp_path / "dir")]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parents[1]}"}
+
+    def fuzz(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*words, *more], capture_output=True, text=True, timeout=120, check=False,
+                              env=environment)
+
+    found = fuzz("-c", "mended:Hasty", "--for", "8s", "--corpus", str(tmp_path / "corpus"))
+    assert found.returncode == 1, found.stdout + found.stderr
+    (tmp_path / "mended.py").write_text(
+        "from kvproof.connectors.reference import Reference\n\n\nclass Hasty(Reference):\n    name = 'hasty'\n")
+    again = fuzz("--resume", "--for", "4s")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "1 gone" in again.stdout
+    assert list((tmp_path / "dir" / "findings").iterdir()) == []
+    elsewhere = subprocess.run([*words[:4], "--dir", str(tmp_path / "other"), "-c", "mended:Hasty", "--for", "6s",
+                                "--corpus", str(tmp_path / "corpus")], capture_output=True, text=True, timeout=120,
+                               check=False, env=environment)
+    assert elsewhere.returncode == 0, elsewhere.stdout + elsewhere.stderr

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from kvproof.campaigns import corpus
+from kvproof.campaigns.campaign import Asked, Campaign
 from kvproof.campaigns.corpus import CorpusFailed
 from kvproof.campaigns.findings import gathered
-from kvproof.campaigns.journal import NAME, Journal
+from kvproof.campaigns.journal import NAME, Journal, parsed
 from kvproof.errors import UsageError
 from kvproof.faults.servers import valkey
 
@@ -25,13 +26,17 @@ FAULTY = {**CASE, "schedules": [[{"fault": "nil", "command": "GET"}]]}
 def record(kind: str, **what: Any) -> dict[str, Any]:
     return {"record": kind, "target": "some", "where": "no-stale-hit: fail: so", "shape": [], "rule": "no-stale-hit",
             "verdict": "fail", "explain": "so", "case": CASE, "felt": [], "steps": [], "evidence": {},
-            "size": [sum(map(len, what.get("case", CASE)["schedules"])), 1], **what}
+            "size": [sum(map(len, what.get("case", CASE)["schedules"])), 1], "done": True, **what}
+
+
+def worker(number: int) -> dict[str, Any]:
+    return {"record": "worker", "number": number}
 
 
 def test_what_was_appended_is_there_when_it_is_opened_again(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "new", fresh=True)
     for number in range(3):
-        journal.append({"record": "kept", "number": number})
+        journal.append(worker(number))
     journal.close()
     again = Journal(tmp_path / "new", fresh=False)
     assert [each["number"] for each in again.records] == [0, 1, 2]
@@ -41,15 +46,15 @@ def test_what_was_appended_is_there_when_it_is_opened_again(tmp_path: Path) -> N
 
 def test_a_line_that_was_cut_off_is_taken_away_and_one_that_is_no_record_is_told(tmp_path: Path) -> None:
     journal = Journal(tmp_path, fresh=True)
-    journal.append({"record": "kept", "number": 0})
+    journal.append(worker(0))
     journal.close()
     with (tmp_path / NAME).open("ab") as file:
-        file.write(b'rubbish\n[1]\n{"record": "kept", "number": 1}\n{"record": "ke')
+        file.write(b'rubbish\n[1]\n{"record": "worker", "number": 1}\n{"record": "ke')
     journal = Journal(tmp_path, fresh=False)
     assert [each["number"] for each in journal.records] == [0, 1]
     assert [each.partition(": ")[0][-6:] for each in journal.complaints] == ["line 2", "line 3"]
     assert all("the rest is kept" in each and "\n" not in each for each in journal.complaints)
-    journal.append({"record": "kept", "number": 2})
+    journal.append(worker(2))
     journal.close()
     journal = Journal(tmp_path, fresh=False)
     assert [each["number"] for each in journal.records] == [0, 1, 2]
@@ -76,7 +81,7 @@ from kvproof.campaigns.journal import Journal, JournalFailed
 journal = Journal(Path(sys.argv[1]), fresh=True)
 for number in range(10_000):
     try:
-        journal.append({"record": "kept", "number": number, "with": "x" * 1000})
+        journal.append({"record": "worker", "number": number, "with": "x" * 1000})
     except JournalFailed as error:
         print(number, error)
         break
@@ -183,3 +188,46 @@ def test_hypothesis_has_its_database_in_the_same_place(where: str, tmp_path: Pat
         failing((Phase.generate, Phase.shrink))
         # What one process has found, another tries first, and needs no search for it.
         assert failing((Phase.reuse,))[0] == 777
+
+
+@pytest.mark.parametrize(("line", "why"), [
+    (b'{"record": "campaign", "schema": "x", "ranks": 2, "seed": 0}', "it has no targets"),
+    (b'{"record": "campaign", "schema": "x", "targets": "reference", "ranks": 2, "seed": 0}', "its targets is"),
+    (b'{"record": "kept", "target": "some", "case": {}, "behaviour": [[1]]}', "its behaviour is"),
+    (b'{"record": "counted", "seconds": "a", "counts": {}}', "its seconds is"),
+    (b'{"record": "seen", "target": "some", "where": "x"}', "it has no shape"),
+    (b"[" * 100_000, "it is no JSON"), (b"3", "it is no record"), (b'{"record": 3}', "it is no record"),
+])
+def test_a_record_that_lacks_something_is_left_out_and_told(line: bytes, why: str, tmp_path: Path) -> None:
+    found, complaints = parsed(line + b'\n{"record": "worker", "number": 1}\n', tmp_path)
+    assert [each["record"] for each in found] == ["worker"]
+    [said] = complaints
+    assert f"({why}" in said
+
+
+@pytest.mark.parametrize("entry", [
+    {"target": "some", "case": {}, "behaviour": [[1]]}, {"target": "some", "case": CASE},
+    {"id": "x", "target": "some", "where": "x", "shape": [], "least": {"target": "some", "case": CASE}},
+])
+def test_an_entry_of_a_corpus_that_lacks_something_is_told_before_it_is_journalled(
+    entry: dict[str, Any], tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path, fresh=True)
+    shared = corpus.opened(str(tmp_path / "shared"))
+    shared.put(entry)
+    campaign = Campaign(Asked(("some",), 1.0), journal, shared)
+    campaign._exchange_cases([])
+    assert len(campaign.state.says) == 1
+    assert "has an entry that is none, which is left out" in campaign.state.says[0]
+    journal.close()
+    assert [each["record"] for each in Journal(tmp_path, fresh=False).records] == ["campaign"]
+
+
+def test_what_does_not_come_again_is_gone_until_it_is_seen_again() -> None:
+    before = [record("found"), record("shrunk", was=[], rate=1.0, chance=False)]
+    assert len(gathered(before).certain()) == 1
+    retried = record("retried", came=0)
+    assert gathered([*before, retried]).certain() == []
+    assert len(gathered([*before, record("retried", came=2)]).certain()) == 1
+    assert len(gathered([*before, retried, record("seen")]).certain()) == 1
+    assert len(gathered([*before, retried, record("found")]).certain()) == 1

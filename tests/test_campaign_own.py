@@ -91,9 +91,11 @@ def test_obligations_are_proved_with_another_seed_and_one_that_is_false_is_found
     assert (proved["wrong"], proved["unknown"], proved["behaviour"]) == ("", "", [f"{right.id}: proved"])
     # One whose claim is false, and does not say so.
     false = next(each for each in library.obligations() if each.limit)
-    monkeypatch.setattr(library, "select", lambda patterns: [replace(false, limit=False)])
+    monkeypatch.setattr(library, "obligations", lambda: [replace(false, limit=False)])
     wrong = proofs.inside(NO_SESSION, {"obligation": false.id, "seed": 1})["wrong"]
     assert wrong.startswith(f"{false.id} is refuted")
+    with pytest.raises(UsageError, match="no obligation is called 'nothing'"):
+        proofs.inside(NO_SESSION, {"obligation": "nothing", "seed": 1})
 
 
 def test_worlds_are_explored() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 from datetime import date
@@ -13,7 +14,7 @@ import pytest
 
 from kvproof.campaigns import views
 from kvproof.campaigns.campaign import Asked, State, Tried
-from kvproof.campaigns.findings import gathered
+from kvproof.campaigns.findings import SCHEMA, gathered
 from kvproof.campaigns.listed import ids, listed
 from kvproof.faults import schedule
 from kvproof.faults.families import Delay, Error, Insert, Nil
@@ -24,14 +25,12 @@ from kvproof.rules.menu import MENU, TYPICAL
 
 def finding(*faults: Fault, felt: tuple[str, ...] = (), **what: Any) -> dict[str, Any]:
     """Return the record of a finding that was looked into."""
-    import json
-
     case = {"place": {}, "steps": [{"do": "read", "how": "get", "chunks": [0]}], "masked": False,
             "schedules": [json.loads(schedule.to_json(faults))]}
     return {"record": "shrunk", "target": "some", "where": "no-stale-hit: fail: so | so", "shape": sorted(felt),
             "rule": "no-stale-hit", "verdict": "fail", "explain": "so | so", "case": case, "size": [len(faults), 1],
             "felt": list(felt), "steps": ["0: get c0a1: hit, poison"], "evidence": {"wire": []}, "was": sorted(felt),
-            "rate": 1.0, "chance": False, **what}
+            "done": True, "rate": 1.0, "chance": False, **what}
 
 
 def state(*records: dict[str, Any]) -> State:
@@ -75,10 +74,12 @@ def test_a_finding_is_known_when_all_its_faults_are(
 
 def test_what_is_written_of_a_campaign(tmp_path: Path) -> None:
     (tmp_path / "findings").mkdir()
-    (tmp_path / "findings" / "old.json").write_text("{}")
+    (tmp_path / "findings" / "old.json").write_text(json.dumps({"schema": SCHEMA}))
+    (tmp_path / "findings" / "mine.json").write_text("{}")
     found = state(finding(Nil(command="GET"), felt=("nil",)))
     views.keep(tmp_path, found)
-    [path] = (tmp_path / "findings").iterdir()
+    path, mine = sorted((tmp_path / "findings").iterdir(), key=lambda path: path.name == "mine.json")
+    assert mine.read_text() == "{}", "what is no finding is not ours"
     [each] = found.findings.certain()
     assert path.stem == each.id
     said = views.text(found, tmp_path)

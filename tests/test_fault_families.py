@@ -42,7 +42,7 @@ from kvproof.faults.families import (
 from kvproof.faults.families.error import TEXTS
 from kvproof.faults.families.insert import FRAMES
 from kvproof.faults.families.wrong_type import REPLIES
-from kvproof.faults.fault import Fault
+from kvproof.faults.fault import Fault, bulk_size
 from kvproof.faults.servers import Server
 from kvproof.models.resp import encode_command
 from tests.wire import FELT, PONG, REPLY, SIZE, V, bare, take
@@ -226,3 +226,11 @@ def test_the_page_has_every_family() -> None:
     assert set(re.findall(r"^\| `([a-z-]+)` \|.*\|.*\|$", page, re.MULTILINE)) - {
         "command", "key", "match", "times", "connection", "direction", "reply"} == set(FAMILIES)
     assert all(f"`{code}`" in page for code in TEXTS)
+
+
+@pytest.mark.parametrize(("header", "size"), [
+    (b"$12\r\n", 12), (b"$0\r\n", 0), (b"$-1\r\n", None), (b"*2\r\n", None), (b"$", None), (b"$1", None),
+    (b"$12\r", None), (b"", None),
+])
+def test_the_size_of_a_bulk_string_is_in_its_whole_header(header: bytes, size: int | None) -> None:
+    assert bulk_size(header) == size

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvproof.campaigns import targets
+from kvproof import connectors
+from kvproof.campaigns import records, targets
 from kvproof.campaigns.corpus import Corpus, CorpusFailed
-from kvproof.campaigns.findings import Findings, gathered
+from kvproof.campaigns.findings import Finding, Findings, gathered
 from kvproof.campaigns.hosts import Gone, Host
 from kvproof.campaigns.journal import NAME, SCHEMA, Journal, parsed
 from kvproof.campaigns.worker import Task
 from kvproof.causes import alike
-from kvproof.errors import UsageError
+from kvproof.errors import KvproofError, UsageError
 from kvproof.results import versions
 
 _LOST = 5
@@ -30,7 +31,7 @@ _CLOSING = 30.0
 """Seconds that workers have, once the time is over, to finish what they have begun."""
 _SHARE = 5.0
 """Seconds after which the corpus is looked at again."""
-_JOURNALLED = frozenset({"found", "shrunk", "seen", "kept"})
+_JOURNALLED = frozenset({"found", "shrunk", "seen", "kept", "retried"})
 """The reports that are waited for."""
 
 
@@ -142,6 +143,7 @@ class Campaign:
         self._number = self._given = 0
         self._opened = False
         self._told: dict[str, Mapping[str, Any]] = {}
+        self._retry = [_again(each) for each in self.state.findings.certain() if not each.chance]
         self._shared: set[str] = set()
         for record in journal.records:
             self._remember(record)
@@ -206,7 +208,8 @@ class Campaign:
         task = Task(asked.targets, asked.seed, self._number, max(1, asked.at_once // asked.workers), asked.guided,
                     asked.server, asked.device, asked.ranks)
         self._journal.append({"record": "worker", "number": self._number})
-        return _Running(make(task), learned=list(self._kept))
+        retry, self._retry = self._retry, []
+        return _Running(make(task), learned=[*self._kept, *retry])
 
     def _exchange(self, running: list[_Running], *, closing: bool = False) -> list[Gone]:
         """Exchange with each worker, and take those away that have ended; return why, where that was not its will."""
@@ -290,9 +293,20 @@ class Campaign:
 
     def _take_over(self, entry: Mapping[str, Any], running: list[_Running]) -> None:
         """Take over an entry of the corpus: a case is tried and changed here, too; a finding is one here."""
+        found = "least" in entry
+        why = records.wrong(entry, records.FINDING if found else records.KEPT) or (
+            records.wrong(entry["least"], records.LEAST) if found else "")
+        case = {} if why else (entry["least"] if found else entry)["case"]
+        if not why and case.get("ranks", self._asked.ranks) != self._asked.ranks:
+            # It is of another world.
+            return
         try:
-            targets.read(entry["target"], entry["least"]["case"] if "least" in entry else entry["case"])
-            if "least" not in entry:
+            if why:
+                raise UsageError(why)
+            targets.read(entry["target"], case)
+            if entry["target"] not in targets.OWN and connectors.find(entry["target"]).ranks != ("ranks" in case):
+                raise UsageError(f"the case is none of {entry['target']}'s")
+            if not found:
                 told = {name: entry[name] for name in ("target", "case", "behaviour")}
             else:
                 least = dict(entry["least"])
@@ -301,13 +315,24 @@ class Campaign:
                     return
                 record = {**least, "record": "shrunk", "worker": 0, "was": entry["shape"]}
                 self._journal.append(record)
-                self._told[self.state.findings.taken(record).id] = least
+                finding = self.state.findings.taken(record)
+                self._told[finding.id] = least
                 told = self._remember(record)
-        except (KeyError, TypeError, UsageError) as error:
+                if running and not finding.chance:
+                    # What was found elsewhere, or long ago, is looked at here.
+                    running[0].learned.append(_again(finding))
+        except KvproofError as error:
             self.state.say(f"the corpus has an entry that is none, which is left out: {error}")
             return
         for each in running:
             each.learned.append(told)
+
+
+def _again(finding: Finding) -> dict[str, Any]:
+    """Return what a worker is told so that it tries a finding again."""
+    return {"target": finding.target, "where": finding.where, "shape": sorted(finding.shape),
+            "retry": finding.shown["case"]}
+
 
 @dataclass
 class _Running:

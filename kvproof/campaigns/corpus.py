@@ -45,11 +45,11 @@ def opened(where: str, server: str | None = None) -> Corpus:
     server: the address of the server under test, which the corpus may not be.
     """
     if not where.startswith(("redis://", "valkey://")):
-        if "://" in where:
+        if "://" in where or not where:
             raise UsageError(f"--corpus {where}: expected a directory, or redis://HOST:PORT")
         return Directory(Path(where))
-    found = urlsplit(where)
     try:
+        found = urlsplit(where)
         host, port = found.hostname or "127.0.0.1", found.port or 6379
     except ValueError:
         raise UsageError(f"--corpus {where}: expected redis://HOST:PORT") from None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 SCHEMA = "kvproof.finding/2"
@@ -20,6 +23,7 @@ class Finding:
     where, shape: its cause (campaigns.cause). first: as it was seen first. least: the smallest case that shows it, as
     it was then; None while it is looked for. seen: in how many cases, of those that were not played again. rate: of
     how many tries it came again, 1 where always; chance: it did not come again at all in those tries.
+    gone: when the campaign went on later, its smallest case did not show it any more.
     """
 
     target: str
@@ -31,6 +35,7 @@ class Finding:
     rate: float = 0.0
     chance: bool = False
     known: bool = False
+    gone: bool = False
 
     @property
     def shown(self) -> Mapping[str, Any]:
@@ -41,12 +46,18 @@ class Finding:
     def id(self) -> str:
         """Its name, the same in every campaign."""
         words = f"{self.target} {self.where} {'+'.join(sorted(self.shape))}"
-        return f"{self.target}-{self.shown['rule']}-{blake2b(words.encode(), digest_size=4).hexdigest()}"
+        plain = re.sub(r"[^\w.+=-]+", "-", self.target)
+        return f"{plain}-{self.shown['rule']}-{blake2b(words.encode(), digest_size=4).hexdigest()}"
 
     @property
     def certain(self) -> bool:
         """Whether it is one: it mostly came again, or came in many cases; else it may be the machine's doing."""
-        return self.least is not None and (self.rate > 0.5 or self.seen >= OFTEN)
+        return self.least is not None and not self.gone and (self.rate > 0.5 or self.seen >= OFTEN)
+
+    @property
+    def shrunk(self) -> bool:
+        """Whether nothing more can be left out of its smallest case, as far as was tried."""
+        return self.least is not None and bool(self.least["done"])
 
     @property
     def size(self) -> int:
@@ -59,6 +70,14 @@ class Finding:
                 "shape": sorted(self.shape), "seen": self.seen, "rate": self.rate, "chance": self.chance,
                 "known": self.known,
                 "first": dict(self.first), "least": dict(self.shown)}
+
+
+def is_finding(path: Path) -> bool:
+    """Whether a file holds a finding."""
+    try:
+        return bool(json.loads(path.read_bytes()).get("schema") == SCHEMA)
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return False
 
 
 @dataclass
@@ -77,9 +96,18 @@ class Findings:
         if record["record"] == "seen":
             known = self._of(record["target"], record["where"], frozenset(record["shape"]))
             if known is not None:
-                known.seen += 1
+                known.seen, known.gone = known.seen + 1, False
+            return known
+        if record["record"] == "retried":
+            known = self._exactly(record["target"], record["where"], frozenset(record["shape"]))
+            if known is not None:
+                known.gone = not record["came"]
             return known
         return None
+
+    def _exactly(self, target: str, where: str, shape: frozenset[str]) -> Finding | None:
+        return next((each for each in self.found if (each.target, each.where, each.shape) == (target, where, shape)),
+                    None)
 
     def taken(self, record: Mapping[str, Any]) -> Finding:
         """Take in a finding that somebody else has looked into."""
@@ -92,10 +120,9 @@ class Findings:
 
     def _first(self, record: Mapping[str, Any]) -> Finding:
         shape = frozenset(record["shape"])
-        known = next((each for each in self.found if (each.target, each.where, each.shape)
-                      == (record["target"], record["where"], shape)), None)
+        known = self._exactly(record["target"], record["where"], shape)
         if known is not None:
-            known.seen += 1
+            known.seen, known.gone = known.seen + 1, False
             return known
         self.found.append(Finding(record["target"], record["where"], shape, record))
         return self.found[-1]
@@ -104,8 +131,7 @@ class Findings:
         """Take over the smallest case, whose shape may be less than it seemed; then two findings may be one."""
         shape = frozenset() if record["chance"] else frozenset(record["shape"])
         raw = frozenset(record.get("was", record["shape"]))
-        mine = next((each for each in self.found if (each.target, each.where, each.shape)
-                     == (record["target"], record["where"], raw)), None)
+        mine = self._exactly(record["target"], record["where"], raw)
         if mine is None:
             mine = self._first({**record, "shape": sorted(raw)})
         other = next((each for each in self.found if each is not mine and (each.target, each.where, each.shape)
@@ -114,7 +140,8 @@ class Findings:
             self.found.remove(mine)
             other.seen += mine.seen
             mine = other
-        if mine.least is None or record["size"] < mine.least["size"]:
+        if mine.least is None or record["size"] < mine.least["size"] or (
+                record["done"] and record["size"] == mine.least["size"]):
             mine.least = record
         mine.shape, mine.rate, mine.chance = shape, max(mine.rate, record["rate"]), record["chance"] and not mine.rate
         return mine

@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from kvproof.campaigns.records import wrong_record
 from kvproof.errors import KvproofError, UsageError
 
 NAME = "journal.jsonl"
@@ -34,9 +35,13 @@ class Journal:
         Raises UsageError that says what to do.
         """
         self.path = directory / NAME
-        if fresh and self.path.exists():
+        try:
+            there = self.path.exists()
+        except OSError as error:
+            raise UsageError(f"--dir {str(directory)[:80]}: {error.strerror}; name another directory") from error
+        if fresh and there:
             raise UsageError(f"{directory} already holds a campaign; go on with it by --resume, or name another one")
-        if not fresh and not self.path.exists():
+        if not fresh and not there:
             raise UsageError(f"{directory} holds no campaign ({NAME} is not there); leave --resume out to begin one")
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -86,11 +91,12 @@ def parsed(data: bytes, path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     for number, line in enumerate(data.splitlines(), 1):
         try:
             record = json.loads(line)
-            if not isinstance(record, dict) or not isinstance(record.get("record"), str):
-                raise ValueError
-        except ValueError:
-            complaints.append(f"{path}, line {number}: no record of a campaign ({line[:40]!r}); it is left out, and "
-                              "the rest is kept")
+            why = wrong_record(record)
+        except (ValueError, RecursionError):
+            why = "it is no JSON"
+        if why:
+            complaints.append(f"{path}, line {number}: no record of a campaign ({why}: {line[:40]!r}); it is left out, "
+                              "and the rest is kept")
         else:
             records.append(record)
     return records, complaints

@@ -13,6 +13,7 @@ from kvproof.known.cells import KnownCell
 from kvproof.ranks import disturbances
 from kvproof.rules.menu import MENU, TYPICAL
 
+_ON_THE_WIRE = frozenset(entry.id.partition(":")[0] for entry in MENU) | {"*"}
 _TELLING = ("frame", "code", "gives", "null", "of", "honest")
 """The fields in which entries of the menu of one family differ by more than where they strike."""
 
@@ -20,7 +21,8 @@ _TELLING = ("frame", "code", "gives", "null", "of", "honest")
 def listed(finding: Finding, version: str, entries: Sequence[KnownCell]) -> bool:
     """Whether each fault that the smallest case needs is one that the connector is known not to stand.
 
-    What needs no fault, or one that is listed nowhere, is nothing that is known.
+    What needs no fault is known when the rule is known to be broken where nothing is disturbed on the way to the
+    server; what needs one that is listed nowhere is nothing that is known.
     """
     felt = set(finding.shown["felt"])
     case = finding.shown["case"]
@@ -28,7 +30,15 @@ def listed(finding: Finding, version: str, entries: Sequence[KnownCell]) -> bool
         return bool(felt) and all(_listed_of_ranks(finding, version, kind, entries) for kind in felt)
     faults = [fault for each in case.get("schedules", ()) for fault in schedule.from_json(json.dumps(each))
               if fault.kind in felt]
-    return bool(faults) and all(_listed(finding.target, version, fault, entries) for fault in faults)
+    if not faults:
+        return not felt and any(_undisturbed(finding, version, entry) for entry in entries)
+    return all(_listed(finding.target, version, fault, entries) for fault in faults)
+
+
+def _undisturbed(finding: Finding, version: str, entry: KnownCell) -> bool:
+    """Whether an entry lists a finding's rule in a cell in which nothing is done to what passes."""
+    return entry.speaks_of(finding.target, version) and fnmatchcase(finding.shown["rule"], entry.rule) and any(
+        pattern.partition("@")[0].partition(":")[0] not in _ON_THE_WIRE for pattern in entry.fault)
 
 
 def _listed_of_ranks(finding: Finding, version: str, kind: str, entries: Sequence[KnownCell]) -> bool:

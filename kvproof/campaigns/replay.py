@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof import check
-from kvproof.campaigns import targets
+from kvproof.campaigns import records, targets
 from kvproof.campaigns.cause import where
 from kvproof.campaigns.findings import SCHEMA
 from kvproof.campaigns.target import Case, Played, Target
@@ -41,29 +41,20 @@ def test_{name}() -> None:
 '''
 
 
-def is_finding(path: Path) -> bool:
-    """Whether a file holds a finding."""
-    try:
-        return bool(json.loads(path.read_bytes()).get("schema") == SCHEMA)
-    except (OSError, ValueError, AttributeError):
-        return False
-
-
 def load(path: Path) -> dict[str, Any]:
     """Return the finding in a file; raises UsageError for what is none."""
     try:
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) else error
+    except (OSError, ValueError, RecursionError) as error:
+        said = error.strerror if isinstance(error, OSError) else "it is no JSON"
         raise UsageError(f"{path}: {said}; expected a finding of `kvproof fuzz`") from error
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         raise UsageError(f"{path}: expected a finding of `kvproof fuzz` (schema {SCHEMA})")
-    try:
-        targets.read(found["target"], found["least"]["case"])
-        found["where"], found["id"]
-    except (KeyError, TypeError) as error:
-        raise UsageError(f"{path}: the finding lacks {error}; expected one as `kvproof fuzz` writes it") from error
-    return found
+    why = records.wrong(found, records.FINDING) or records.wrong(found["least"], records.LEAST)
+    if why:
+        raise UsageError(f"{path}: no finding as `kvproof fuzz` writes it: {why}")
+    targets.read(found["target"], found["least"]["case"])
+    return dict(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +71,10 @@ class _Asked:
 def played(target: str, case: Mapping[str, Any], times: int = TIMES, *, server: str | None = None,
            device: str = "cpu") -> list[Played]:
     """Play a case of a target so many times; return what came of each."""
-    read = targets.read(target, case)
     asked = _Asked((target,), server, device, case.get("ranks", 1))
     with targets.Opener(asked, threading.Event(), plays=True) as opener:
         opened = opener(target)
+        read = opened.read(case)
         return [_played(opened, read, f"replay {target} {number}") for number in range(times)]
 
 
@@ -105,6 +96,8 @@ def again(path: Path, *, server: str | None = None, device: str = "cpu") -> tupl
         out.append(f"  {shown.violation.rule}: {shown.violation.verdict}: {shown.violation}")
     out += [f"    {step}" for step in shown.steps]
     out += [f"  {each.error}" for each in tries if each.error]
+    if not any(each.error or each.violation for each in tries):
+        out.append("it is gone: nothing is broken any more in this case")
     told = "\n".join(out) + "\n"
     if same:
         return 1, told

@@ -89,7 +89,7 @@ class Opener:
 
 
 def read(name: str, document: Any) -> Case:
-    """Read a case of a target; raises UsageError that says what is wrong with it."""
+    """Read a case of a target, which need not be here; raises UsageError that says what is wrong with it."""
     if name in OWN:
         own: Case = OWN[name].read(document)
         return own

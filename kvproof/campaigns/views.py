@@ -11,8 +11,9 @@ from typing import Any, TextIO
 
 from kvproof.campaigns import targets
 from kvproof.campaigns.campaign import State, Tried
-from kvproof.campaigns.findings import Finding
+from kvproof.campaigns.findings import Finding, is_finding
 from kvproof.campaigns.listed import listed
+from kvproof.errors import UsageError
 from kvproof.known.cells import KnownCell
 from kvproof.results import CellRow, Results, Where, write_text
 from kvproof.traces.text import printable
@@ -35,14 +36,17 @@ def numbers(state: State) -> dict[str, str]:
     """Return what a campaign has come to, by name."""
     played = state.counts["cases"]
     certain = state.findings.certain()
-    known, once = sum(each.known for each in certain), len(state.findings.found) - len(certain)
+    known, gone = sum(each.known for each in certain), sum(each.gone for each in state.findings.found)
+    once = len(state.findings.found) - len(certain) - gone
     return {
         "cases": f"{played}, {played / max(1.0, state.before + state.seconds):.1f} a second",
+        **({f"cases of {name}": str(state.counts[f"cases of {name}"]) for name in state.asked.targets}
+           if len(state.asked.targets) > 1 else {}),
         "of which felt a fault": str(state.counts["felt"]),
         "kinds of behaviour": str(len(state.behaviours)),
         "last new one": f"{span(state.seconds - state.newest)} ago" if state.newest else "none in this run",
         "findings": str(len(certain) - known) + (f", {known} known" if known else "") + (
-            f", {once} not sure" if once else ""),
+            f", {once} seen too seldom to be sure" if once else "") + (f", {gone} gone" if gone else ""),
         "time left": span(state.asked.seconds - state.seconds),
     }
 
@@ -154,14 +158,18 @@ def path(directory: Path, finding: Finding) -> Path:
 def keep(directory: Path, state: State) -> None:
     """Write each finding into a file of its own, and take away those of findings that have become another."""
     folder = directory / "findings"
-    folder.mkdir(exist_ok=True)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make {folder}: {error.strerror}; the journal has everything: make room for it, and "
+                         "go on with --resume") from error
     names = set()
     for each in state.findings.found:
         if each.certain:
             write_text(path(directory, each), json.dumps(each.document(), indent=1) + "\n")
             names.add(path(directory, each).name)
     for old in folder.glob("*.json"):
-        if old.name not in names:
+        if old.name not in names and is_finding(old):
             old.unlink()
 
 
@@ -196,6 +204,7 @@ def _often(finding: Finding) -> str:
         return " (not looked into yet)"
     if finding.chance:
         return f" (by chance, in {finding.seen} cases)"
-    return f" ({finding.rate:.0%} of tries)" if finding.rate < 1 else ""
+    rate = f" ({finding.rate:.0%} of tries)" if finding.rate < 1 else ""
+    return rate if finding.shrunk else f"{rate} (not shrunk to its end)"
 
 

@@ -10,6 +10,7 @@ import json
 import random
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvproof.campaigns.busy import Busy
 from kvproof.campaigns.cause import Causes, cause, shape, where
 from kvproof.campaigns.shrink import shrink
 from kvproof.campaigns.target import Case, Played, Target, Violation, numbers
@@ -59,6 +61,7 @@ class _Trying:
     target: Target
     seen: set[int] = field(default_factory=set)
     kept: list[Any] = field(default_factory=list)
+    retry: list[Mapping[str, Any]] = field(default_factory=list)
     causes: Causes = field(default_factory=Causes)
     begun: int = 0
 
@@ -77,6 +80,7 @@ class Worker:
         self._number = 0
         self._targets: dict[str, _Trying] = {}
         self._learned: list[Mapping[str, Any]] = []
+        self._busy = Busy(self._stopped)
         self._thread = threading.Thread(target=self._run, daemon=True, name="campaign")
         self._thread.start()
 
@@ -162,12 +166,21 @@ class Worker:
         trying = self._targets.get(str(kept.get("target")))
         if trying is None:
             return
+        try:
+            case = trying.target.read(kept["case"]) if "case" in kept else None
+            if "retry" in kept:
+                trying.target.read(kept["retry"])
+        except KvproofError as error:
+            self._tell("could not tell", target=trying.name, says=f"a case from elsewhere: {error}")
+            return
         with self._lock:
             trying.seen |= set(kept.get("behaviour", ()))
             for place, felt in kept.get("causes", ()):
                 trying.causes.add(place, frozenset(felt))
-            if "case" in kept:
-                trying.kept.append(trying.target.read(kept["case"]))
+            if "retry" in kept:
+                trying.retry.append(kept)
+            if case is not None:
+                trying.kept.append(case)
 
     def _work(self, trying: _Trying) -> None:
         while not (self._stopped.is_set() or self._closing.is_set()):
@@ -178,6 +191,10 @@ class Worker:
             trying.begun += 1
             number = f"{self._task.number}-{trying.begun}"
             kept = list(trying.kept)
+            old = trying.retry.pop(0) if trying.retry else None
+        if old is not None:
+            self._retry(trying, old, number)
+            return
         choose = random.Random(f"{self._task.seed} {trying.name} {number}")
         if self._task.guided and kept and choose.random() < _KEPT_SHARE:
             # What was kept last is the furthest from where it began.
@@ -206,13 +223,30 @@ class Worker:
         if new:
             self._report("kept", target=trying.name, case=case.document(), behaviour=sorted(new))
 
+    def _retry(self, trying: _Trying, old: Mapping[str, Any], number: str) -> None:
+        """Play the smallest case of a finding from before; report in how many of some tries it came again."""
+        case, came = trying.target.read(old["retry"]), 0
+        for again in range(AGAIN):
+            played = self._played(trying, case, f"{number}-{again}")
+            if played.error or self._stopped.is_set():
+                # Nothing can be told of it: it stays what it was.
+                return
+            came += played.violation is not None and where(played.violation) == old["where"]
+        self._report("retried", target=trying.name, where=old["where"], shape=old["shape"], came=came, tries=AGAIN)
+
     def _played(self, trying: _Trying, case: Case, number: str) -> Played:
+        begun = time.monotonic()
         try:
-            return trying.target.play(case, f"fuzz {trying.name} {number}")
+            played = trying.target.play(case, f"fuzz {trying.name} {number}")
         except (ImportHung, ImportCrashed) as error:
             return Played(error=f"{error}; {error.stacks}")
         except Exception as error:
             return Played(error=said(error))
+        late = self._busy.since(begun) if played.violation is not None else 0.0
+        if late:
+            # Whoever was to answer within a second may have been kept from it, by nobody's mistake.
+            played.violation, played.error = None, f"the machine was too busy to tell: a thread came {late:.1f} s late"
+        return played
 
     def _found(self, trying: _Trying, case: Case, played: Played, violation: Violation, number: str) -> bool:
         """Report a finding: at once as it was seen, then, when its cause is new, how often it comes and how small.
@@ -238,17 +272,17 @@ class Worker:
         rate = (1 + sum(each is not None for each in tries)) / (1 + AGAIN)
         chance = not any(each is not None for each in tries)
         # What comes by chance comes whatever is felt, so nothing can be left out, nor do its faults tell anything.
-        self._tell_of(trying, case, played, rate, chance, was=shape(played.felt))
+        self._tell_of(trying, case, played, rate, chance, was=shape(played.felt), done=chance)
         if chance or self._stopped.is_set():
             return
         with ThreadPoolExecutor(_TOGETHER, "smaller") as pool:
             least, shown = shrink(case, played, trying.target.simpler, lambda candidates: list(pool.map(
                 lambda each: self._shows(trying, each[1], violation, rate, f"{number}-s{each[0]}"), candidates)))
-        if not self._stopped.is_set() and least is not case:
-            self._tell_of(trying, least, shown, rate, chance, was=shape(played.felt))
+        if not self._stopped.is_set():
+            self._tell_of(trying, least, shown, rate, chance, was=shape(played.felt), done=True)
 
     def _tell_of(self, trying: _Trying, case: Case, played: Played, rate: float, chance: bool,
-                 was: frozenset[str]) -> None:
+                 was: frozenset[str], done: bool) -> None:
         violation = played.violation
         assert violation is not None
         felt: frozenset[str] = frozenset() if chance else shape(played.felt)
@@ -256,7 +290,7 @@ class Worker:
             trying.causes.add(where(violation), felt)
             trying.target.learn(case, violation, always=not (felt or chance))
         self._report("shrunk", **_finding(trying.name, case, played, violation), was=sorted(was), rate=round(rate, 3),
-                     chance=chance)
+                     chance=chance, done=done)
 
     def _shows(self, trying: _Trying, case: Case, violation: Violation, rate: float, name: str) -> Played | None:
         """Play a case until it breaks the same rule at the same place, more than once where that is not certain."""

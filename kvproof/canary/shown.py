@@ -43,7 +43,8 @@ def _one(run: Run) -> list[str]:
     _, _, tree, why = run
     out = [f"it starts: it serves after {tree.ready:.2f} s" if tree.ready is not None else "it ended with exit code 0"
            ] if why is None else [f"root cause: {why}"]
-    out += ["", f"{len(tree.processes)} processes, {tree.seconds:.1f} s:"]
+    count = len(tree.processes)
+    out += ["", f"{count} process{'es' if count > 1 else ''}, {tree.seconds:.1f} s:"]
     depth = {tree.first: 0}
     for process in list(tree.processes.values())[:_SHOWN]:
         depth[process.pid] = depth.get(process.parent, 0) + (process.pid != tree.first)
@@ -58,7 +59,7 @@ def _one(run: Run) -> list[str]:
         where = python_stack(tree.processes[pid]) or tree.stacks[pid]
         out.append(f"  {pid} was in {'; '.join(where[:4])}")
     if why is not None:
-        last = [piece for process in tree.processes.values() for piece in process.output]
+        last = [piece for process in tree.processes.values() for piece in process.output if piece.at <= tree.over]
         last.sort(key=lambda piece: piece.at)
         tail = b"".join(piece.data for piece in last[-20:]).decode(errors="replace").splitlines()[-12:]
         out += ["", "last lines of all:", *(f"  {line}" for line in tail)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 
+from kvproof.errors import UsageError
 from kvproof.faults.gates import PlaceGone, pause_before
 from kvproof.runner import buffers, calls
 from kvproof.runner.child import Session
@@ -35,7 +36,10 @@ def named(session: Session) -> list[dict[str, str]]:
 def strike(session: Session, index: int, way: str, chunk: str) -> str:
     """Make the call of one gap with its completion forced to come early; return its outcome."""
     connector = session.connector
-    gap = connector.gaps()[index]
+    gaps = connector.gaps()
+    if not 0 <= index < len(gaps):
+        raise UsageError(f"there is no gap number {index}; {type(connector).__name__} has {len(gaps)}")
+    gap = gaps[index]
     place = connector.place
     key, buffer = place.key(chunk), buffers.poisoned(place.chunk_bytes, place.device)
     held = way == WAYS[0]

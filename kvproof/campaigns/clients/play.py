@@ -13,7 +13,7 @@ from kvproof.campaigns.clients.judge import Judge
 from kvproof.campaigns.target import Played, Violation
 from kvproof.causes import alike, frame_of
 from kvproof.connectors.adapter import Read
-from kvproof.errors import KvproofError
+from kvproof.errors import KvproofError, UsageError
 from kvproof.rig import CALL_SLACK, Found, Ground, NotOpened, Rig, briefly, trouble
 from kvproof.rules.cell import TIMEOUT
 from kvproof.rules.menu import RELEASE
@@ -88,7 +88,13 @@ class _Stage:
         self._struck = [0] * case.instances
 
     def run(self, closes: bool) -> None:
-        """Do it all; raises Violation, and NotOpened where instances cannot even be opened."""
+        """Do it all; raises Violation, and NotOpened where nothing can be opened, or the case does not fit."""
+        missing = {step.how for step in self.case.steps if step.do in ("read", "threads")} - set(self._reads)
+        if missing:
+            raise NotOpened(f"the case does not fit the connector: it has no read {', '.join(sorted(missing))}")
+        size = self.case.place.get("chunk_bytes")
+        if size is not None and not self.ground.described.holds(int(size)):
+            raise NotOpened(f"the case does not fit the connector: it holds no chunks of {size} bytes")
         world = int(self.case.place.get("world_size", 1))
         for number, schedule in enumerate(self.case.schedules):
             place = self.ground.at(self._name, **{"timeout": TIMEOUT, **self.case.place,
@@ -122,9 +128,9 @@ class _Stage:
         elif step.do == "evict":
             for chunk in step.chunks:
                 self._evict(step.by, rig, chunk)
-        elif step.do == "read" and step.how in self._reads:
+        elif step.do == "read":
             self._read(step.by, rig, self._reads[step.how], step.chunks)
-        elif step.do == "threads" and step.how in self._reads:
+        elif step.do == "threads":
             self._threads(step.by, rig, self._reads[step.how], step.chunks)
         elif step.do == "early":
             self._early(step, rig)
@@ -265,6 +271,8 @@ class _Stage:
         """Raise Violation for a call that did not come back, and NotOpened for an adapter that is wrong."""
         if isinstance(answer, Raised) and answer.error == "AdapterMistake":
             raise NotOpened(f"the adapter is wrong: {briefly(answer)}")
+        if isinstance(answer, Raised) and answer.error == UsageError.__name__:
+            raise NotOpened(f"the case does not fit the connector: {answer.text}")
         if isinstance(answer, (Hung, Died, Grew)):
             self.played.evidence |= trouble(answer, rig.runner)
             said = {"hang": "did not come back", "crash": "ended the process", "leak": "took memory without end"}

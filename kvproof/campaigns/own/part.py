@@ -15,6 +15,7 @@ from typing import Any
 from kvproof import connectors
 from kvproof.campaigns.target import Played, Violation
 from kvproof.causes import frame_of
+from kvproof.errors import UsageError
 from kvproof.rig import briefly, innermost
 from kvproof.runner import Died, Grew, Hung, Raised, Returned, Runner, verdict_of
 from kvproof.runner.forks import Forks
@@ -74,6 +75,8 @@ class Opened:
             played.steps, played.error = answer.value["steps"], answer.value["unknown"]
             if answer.value["wrong"]:
                 played.violation = Violation(self._part.rule, "fail", answer.value["wrong"])
+        elif isinstance(answer, Raised) and answer.error == UsageError.__name__:
+            played.error = answer.text
         elif isinstance(answer, Raised):
             played.violation = Violation(self._part.rule, "fail", briefly(answer))
         else:

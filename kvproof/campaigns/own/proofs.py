@@ -108,7 +108,9 @@ def _proved(case: Case) -> Any:
     from kvproof.spec import library
     from kvproof.spec.prover import Effort, prove
 
-    [obligation] = library.select([case.obligation])
+    obligation = next((each for each in library.obligations() if each.id == case.obligation), None)
+    if obligation is None:
+        raise UsageError(f"no obligation is called {case.obligation!r}; `kvproof prove --list` lists them")
     result = prove(obligation, Effort(seed=case.seed))
     shown = {f"{case.obligation}: {result.verdict}"}
     if result.passes:
