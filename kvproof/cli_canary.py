@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,7 +42,7 @@ def add(commands: Any) -> None:
     canary.add_argument("--factor", action="append", metavar="NAME=a,b", default=[], help="may be repeated")
     canary.add_argument("--repeat", type=int, default=1, metavar="N", help="how often each combination is run (1)")
     canary.add_argument("--json", metavar="FILE", type=Path, help="write everything as JSON (- for standard output)")
-    canary.add_argument("--outputs", metavar="DIR", type=Path, help="write each process's output to a file of its own")
+    canary.add_argument("--outputs", metavar="DIR", type=Path, help="write each process's output to a file")
     canary.add_argument("words", nargs=argparse.REMAINDER, metavar="CMD")
     canary.set_defaults(command=_canary)
 
@@ -57,8 +58,6 @@ def _seconds(text: str) -> float:
 
 
 def _canary(options: argparse.Namespace) -> int:
-    import re
-
     from kvproof.canary import factors
     from kvproof.canary.tree import Ready
     from kvproof.results import check_writable, make_directory
@@ -110,9 +109,10 @@ def _told(options: argparse.Namespace, chosen: Mapping[str, tuple[str, ...]], ru
     failed = [why is not None for _, _, _, why in runs]
     effects = factors.effects(chosen, [(levels, bad) for (levels, *_), bad in zip(runs, failed, strict=True)])
     if options.outputs is not None:
-        for index, (_, _, tree, _) in enumerate(runs):
+        for index, (levels, _, tree, _) in enumerate(runs):
+            at = "".join(f"-{re.sub(r'[^A-Za-z0-9.]+', '_', level)}" for level in levels.values())
             for name, text in shown.outputs(tree).items():
-                write_text(options.outputs / f"{index:03}-{name}", text)
+                write_text(options.outputs / f"{index:03}{at}-{name}", text)
     if options.json is not None:
         document = json.dumps(shown.document(runs, effects), indent=1) + "\n"
         if str(options.json) == "-":

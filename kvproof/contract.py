@@ -12,7 +12,13 @@ def claims() -> dict[str, str]:
 
 def of_ranks() -> dict[str, str]:
     """Return what each rule says that there is over a world of ranks only."""
-    from kvproof.ranks.rules import RULES as WORLD
     from kvproof.rules import RULES
 
-    return {rule.id: rule.claim for rule in WORLD.values() if rule.id not in RULES}
+    return {rule: claim for rule, claim in of_worlds().items() if rule not in RULES}
+
+
+def of_worlds() -> dict[str, str]:
+    """Return what each rule over a world of ranks says; some have the name of one over a client."""
+    from kvproof.ranks.rules import RULES
+
+    return {rule.id: rule.claim for rule in RULES.values()}

@@ -369,3 +369,11 @@ def test_the_wheel_holds_every_file_of_the_page() -> None:
              if path.suffix not in (".py", "") and path.is_file()]
     assert len(there) == 4
     assert all(any(fnmatch.fnmatchcase(name, glob) for glob in globs) for name in there)
+
+
+def test_a_rule_over_worlds_says_what_it_says_of_worlds() -> None:
+    of_world = "Load everything again once the disturbance is gone"
+    of_client = "Once a disturbance is gone the same connector"
+    world, client = (Results(cells=[cell(rule="recovers", fault="nil@first", world=each)]) for each in (True, False))
+    assert (of_world in page([world.document()]), of_client in page([world.document()])) == (True, False)
+    assert of_client in page([client.document()])

@@ -32,7 +32,7 @@ def lines(runs: Sequence[Run], effects: Sequence[Effect]) -> list[str]:
         told = f"starts in {tree.ready or tree.seconds:.1f} s" if why is None else f"FAILS: {why}"
         out.append(printable(f"{at}{f', run {number + 1}' if any(each[1] for each in runs) else ''}: {told}"))
     if effects:
-        out += ["", "which factor matters, by the share of starts that fail:"]
+        out += ["", "which factor matters: by how much the share of starts that fail differs between its levels"]
         for effect in effects:
             rates = ", ".join(f"{' x '.join(levels)} {rate:.0%}" for levels, rate in effect.rates.items())
             out.append(printable(f"  {' x '.join(effect.factors):<24} {effect.size:>5.0%}   {rates}"))
@@ -46,13 +46,19 @@ def _one(run: Run) -> list[str]:
     count = len(tree.processes)
     out += ["", f"{count} process{'es' if count > 1 else ''}, {tree.seconds:.1f} s:"]
     depth = {tree.first: 0}
-    for process in list(tree.processes.values())[:_SHOWN]:
+    quiet = [process for process in tree.processes.values() if process is not tree.root and not process.size
+             and process.status == 0]
+    told = [process for process in tree.processes.values() if process not in quiet]
+    for process in told[:_SHOWN]:
+        # What lies between them may be left out.
         depth[process.pid] = depth.get(process.parent, 0) + (process.pid != tree.first)
         how = "ended by the canary" if process.stopped else process.how
         out.append(f"  {'  ' * depth[process.pid]}{process.pid} {process.command[:90]}: {how}, {process.size} bytes of "
                    "output")
-    if len(tree.processes) > _SHOWN:
-        out.append(f"  and {len(tree.processes) - _SHOWN} more")
+    if len(told) > _SHOWN:
+        out.append(f"  and {len(told) - _SHOWN} more")
+    if quiet:
+        out.append(f"  and {len(quiet)} that printed nothing and ended with exit code 0")
     for path, text in tree.logs.items():
         out.append(f"  log {path}: {len(text)} characters")
     for pid in tree.stacks:
@@ -62,7 +68,7 @@ def _one(run: Run) -> list[str]:
         last = [piece for process in tree.processes.values() for piece in process.output if piece.at <= tree.over]
         last.sort(key=lambda piece: piece.at)
         tail = b"".join(piece.data for piece in last[-20:]).decode(errors="replace").splitlines()[-12:]
-        out += ["", "last lines of all:", *(f"  {line}" for line in tail)]
+        out += ["", "last lines of all:", *(f"  {line}" for line in tail)] if tail else ["", "nobody printed anything"]
     return out
 
 

@@ -175,7 +175,7 @@ def facts(row: Row, seeds: int) -> Plan:
     data = {"plan": "facts", "run": row.id, "says": row.says, "assumed": list(row.assumed), "figures": [
         {"name": each.name, "measured": each.measured, "simulated": each.simulated, "low": each.low, "high": each.high,
          "deviation": each.deviation} for each in figures]}
-    lines = [f"{row.id}: {row.says}"]
+    lines = [f"{row.id} of the rank-sharded cache (docs/economics.md): {row.says}"]
     for each in figures:
         unit = "" if each.name == "late" else " s"
         range_ = f" ({each.low:.2f} to {each.high:.2f} over the measured bandwidths)" if each.low != each.high else ""

@@ -44,6 +44,8 @@ def page(documents: Sequence[Mapping[str, Any]]) -> str:
     runs = read(documents)
     claims = contract.claims()
     met = {row.rule for run in runs for row in run.cells}
+    clients = {row.rule for run in runs for row in run.cells if not row.world}
+    claims |= {rule: claim for rule, claim in contract.of_worlds().items() if rule in met - clients}
     found = fields.matrix(runs, [rule for rule in claims if rule in met or rule not in contract.of_ranks()])
     environment = _environment()
     _evidence(environment, found)

@@ -215,7 +215,7 @@ class _Stage:
             # What was armed and has not struck is no part of what comes after.
             world.arm(self._armed[0], "none", "raise", 1)
         left = sum(not mark.struck for proxy in world.proxies for mark in proxy.marks())
-        last = Step("serve", tuple(path))
+        last = Step("serve", tuple(path))  # a prompt that no step has served
         used = 0
         for _ in range(1 + TRIES + left):
             used = self._serve(path, last)
