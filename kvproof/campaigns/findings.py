@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -85,7 +84,6 @@ class Findings:
     """All findings, put together from what workers report, in whatever order."""
 
     found: list[Finding] = field(default_factory=list)
-    _pending: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def take(self, record: Mapping[str, Any]) -> Finding | None:
         """Take in a record of a journal; return the finding that it made or changed, if it did."""
