@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
@@ -130,11 +130,6 @@ class Remote:
                 return call(raw)
         except (OSError, EOFError, ReplyError) as error:
             raise CorpusFailed(f"{self._host}:{self._port} does not serve it: {error}") from error
-
-
-def share(corpus: Corpus, entries: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Add entries, and return their names."""
-    return {corpus.put(entry) for entry in entries}
 
 
 def _named(entry: Mapping[str, Any]) -> tuple[str, bytes]:
