@@ -90,20 +90,22 @@ class Judge:
             raise
 
     def _read(self, by: int, read: Read, chunks: Sequence[int], found: Sequence[Found]) -> None:
+        # A batch that gives up because of one chunk that is not there has nothing to say of the others.
+        for chunk, each in zip(chunks, found, strict=True):
+            stored, late = self._of(by, chunk), (each.seconds or 0.0) > 0.9 * self.timeout
+            if each.outcome != "hit" and by not in self.disturbed and not (stored.newest or stored.doubts) and (
+                    late or each.outcome != "miss"):
+                raise Violation("miss-is-miss", "fail", f"{read.name} of {CHUNKS[chunk]}, which nobody stored and "
+                                f"nothing disturbed: {each.outcome}{', and only when it gave up' * late}")
         leading = True
         for chunk, each in zip(chunks, found, strict=True):
             stored, said = self._of(by, chunk), f"{read.name} of {CHUNKS[chunk]}"
             if each.outcome == "hit":
                 self._hit(read, chunk, each, stored, by)
-            elif by not in self.disturbed:
-                late = (each.seconds or 0.0) > 0.9 * self.timeout
-                if not (stored.newest or stored.doubts) and (late or each.outcome != "miss"):
-                    raise Violation("miss-is-miss", "fail", f"{said}, which nobody stored and nothing disturbed: "
-                                                            f"{each.outcome}{', and only when it gave up' * late}")
+            elif by not in self.disturbed and stored.certain and leading:
                 # A batch may end with its first miss.
-                if stored.certain and leading:
-                    rule = "key-per-rank" if self.replicated and by else "round-trip"
-                    raise Violation(rule, "fail", f"{said}, which is stored and nothing disturbed: {each.outcome}")
+                rule = "key-per-rank" if self.replicated and by else "round-trip"
+                raise Violation(rule, "fail", f"{said}, which is stored and nothing disturbed: {each.outcome}")
             leading = leading and each.outcome == "hit"
 
     def call(self, by: int, what: str, outcome: str) -> None:

@@ -30,6 +30,7 @@ CLOSING = 10.0
 """Seconds that closing may take beyond the connector's timeout."""
 LIMIT = 5.0
 """Seconds that a connector's declared deadline may have; what is declared beyond is checked by bounded-time."""
+_EARLY = "a call whose completion comes before it waits"
 _TIMES = 3
 """Reads of each thread."""
 _PAUSE = 0.02
@@ -190,7 +191,8 @@ class _Stage:
         answer = rig.run("kvproof.runner.gaps:strike", slack=_ARRIVING, index=step.gap, way=way,
                          chunk=EARLY)
         self._note(step.by, f"gap {step.gap}, {way}", f"gap {step.gap}", self._outcome(answer))
-        self._came_back(answer, rig, f"a call whose completion came early ({way})")
+        # Whichever call it is, and wherever it waits then: it is one mistake to miss what comes early.
+        self._came_back(answer, rig, f"a call whose completion came early ({way})", place=_EARLY)
         self._judge.call(step.by, "a call whose completion came early", self._outcome(answer))
 
     def _release(self) -> None:
@@ -267,8 +269,11 @@ class _Stage:
         self.played.behaviour.add(f"{kind}:{'+'.join(struck)}:{alike(outcome)[:80]}")
         return bool(struck) or by in self._judge.disturbed
 
-    def _came_back(self, answer: Answer, rig: Rig, what: str, rule: str = "bounded-time") -> None:
-        """Raise Violation for a call that did not come back, and NotOpened for an adapter that is wrong."""
+    def _came_back(self, answer: Answer, rig: Rig, what: str, rule: str = "bounded-time", place: str = "") -> None:
+        """Raise Violation for a call that did not come back, and NotOpened for an adapter that is wrong.
+
+        place: what the cause is to be known by, where that is not the frame in which the call is.
+        """
         if isinstance(answer, Raised) and answer.error == "AdapterMistake":
             raise NotOpened(f"the adapter is wrong: {briefly(answer)}")
         if isinstance(answer, Raised) and answer.error == UsageError.__name__:
@@ -279,7 +284,7 @@ class _Stage:
             verdict = verdict_of(answer)
             where = frame_of(self.played.evidence.get("stack") or [])
             raise Violation(rule, verdict, f"{what} {said.get(verdict, 'failed')} ({briefly(answer)})"
-                            + (f", in {where}" if where else ""), where)
+                            + (f", in {where}" if where else ""), place or where)
 
     def look(self) -> None:
         """Take note of what passed on the wire, of which faults were felt, and of the adapter's lines that ran."""
