@@ -10,10 +10,9 @@ it has sent, and when that will be done.
 
 from __future__ import annotations
 
-import heapq
 import math
 from bisect import bisect_right
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -25,19 +24,27 @@ from kvproof.models.requests import BLOCK_TOKENS, Request
 class Fleet:
     """Replicas as a router sees them.
 
-    ready: when each has prefilled all that was sent to it. waiting: how many requests each has that are not done.
-    index: the blocks that the router takes each to have; what replicas evict is told. now: seconds.
+    ready: when each has prefilled all that was sent to it. queues: when each of the requests ends that were sent to it,
+    in their order. index: the blocks that the router takes each to have; what replicas evict is told. now: seconds.
     """
 
     size: int
     now: float = 0.0
     ready: list[float] = field(default_factory=list)
-    waiting: list[int] = field(default_factory=list)
+    queues: list[deque[float]] = field(default_factory=list)
     index: list[Collection[int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Begin with nothing sent."""
-        self.ready, self.waiting = [0.0] * self.size, [0] * self.size
+        self.ready, self.queues = [0.0] * self.size, [deque() for _ in range(self.size)]
+
+    @property
+    def waiting(self) -> list[int]:
+        """How many requests each has that are not done."""
+        for queue in self.queues:
+            while queue and queue[0] <= self.now:
+                queue.popleft()
+        return list(map(len, self.queues))
 
     def load(self, replica: int) -> float:
         """Return the seconds of work that a replica still has."""
@@ -148,15 +155,16 @@ class BoundedHash(Policy):
                 asked.add(replica)
                 yield replica
 
-    def bound(self, fleet: Fleet) -> int:
+    def bound(self, waiting: Sequence[int]) -> int:
         """Return how many requests a replica may have, the new one counted."""
-        return math.ceil((1 + self.slack) * (sum(fleet.waiting) + 1) / self.size)
+        return math.ceil((1 + self.slack) * (sum(waiting) + 1) / self.size)
 
     def choose(self, request: Request, fleet: Fleet) -> int:
         """See `Policy`."""
-        most = self.bound(fleet)
+        waiting = fleet.waiting
+        most = self.bound(waiting)
         return next(replica for replica in self.preferred(request.blocks[: self.beginning])
-                    if fleet.waiting[replica] + 1 <= most)
+                    if waiting[replica] + 1 <= most)
 
 
 class PrefixAware(LeastLoaded):
@@ -231,18 +239,15 @@ def route(requests: Iterable[Request], policy: Policy, *, capacity: int, rate: f
     """
     size = policy.size
     fleet = fleet or Fleet(size)
-    ready, waiting = fleet.ready, fleet.waiting
+    ready, queues = fleet.ready, fleet.queues
     caches: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(size)]
     fleet.index = list(caches)
-    ended: list[tuple[float, int]] = []
     busy, counts, ttft = [0.0] * size, [0] * size, []
     hits = looked = same = seen = misled = 0
     last: dict[tuple[int, ...], int] = {}
     left = sorted(restarts, reverse=True)
     for request in requests:
         fleet.now = now = request.arrival
-        while ended and ended[0][0] <= now:
-            waiting[heapq.heappop(ended)[1]] -= 1
         while left and left[-1][0] <= now:
             _, gone = left.pop()
             fleet.restarted(gone)
@@ -271,8 +276,7 @@ def route(requests: Iterable[Request], policy: Policy, *, capacity: int, rate: f
         ready[chosen] = done = (ready[chosen] if ready[chosen] > now else now) + takes
         busy[chosen] += takes
         counts[chosen] += 1
-        waiting[chosen] += 1
-        heapq.heappush(ended, (done, chosen))
+        queues[chosen].append(done)
         ttft.append(done - now)
     rates = (hits / looked if looked else 0.0, same / seen if seen else 0.0)
     return Routed(policy.name, *rates, ttft, busy, counts, misled)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kvproof.models.requests import Request
 from kvproof.models.routing import BoundedHash, Fleet, LeastLoaded, PrefixAware
@@ -59,7 +59,7 @@ class ModuloSize(BoundedHash):
 class NoBound(BoundedHash):
     """The hash alone: a hot key fills one replica."""
 
-    def bound(self, fleet: Fleet) -> int:
+    def bound(self, waiting: Sequence[int]) -> int:
         return 10**9
 
 
