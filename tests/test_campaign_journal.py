@@ -231,3 +231,13 @@ def test_what_does_not_come_again_is_gone_until_it_is_seen_again() -> None:
     assert len(gathered([*before, record("retried", came=2)]).certain()) == 1
     assert len(gathered([*before, retried, record("seen")]).certain()) == 1
     assert len(gathered([*before, retried, record("found")]).certain()) == 1
+
+
+@pytest.mark.parametrize(("rule", "verdict", "certain"), [
+    ("recovers", "fail", 0), ("round-trip", "fail", 0), ("bounded-time", "hang", 1), ("no-stale-hit", "fail", 1)])
+def test_what_came_too_late_by_chance_is_the_machines_doing_however_often(
+    rule: str, verdict: str, certain: int
+) -> None:
+    found = [record("found", rule=rule, verdict=verdict),
+             record("shrunk", rule=rule, verdict=verdict, was=[], rate=0.25, chance=True), *[record("seen")] * 30]
+    assert len(gathered(found).certain()) == certain

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA = "kvproof.finding/2"
+_IN_TIME = frozenset({"recovers", "round-trip", "key-per-rank"})
+"""Rules that a right client breaks where it does not get its turn in time."""
 OFTEN = 3
 """In how many cases what seldom comes again has to be seen, until it is more than the machine's doing."""
 
@@ -50,8 +52,12 @@ class Finding:
 
     @property
     def certain(self) -> bool:
-        """Whether it is one: it mostly came again, or came in many cases; else it may be the machine's doing."""
-        return self.least is not None and not self.gone and (self.rate > 0.5 or self.seen >= OFTEN)
+        """Whether it is one: it mostly came again, or came in many cases; else it may be the machine's doing.
+
+        That something came too late, and never again in the same case, is the machine's doing however often it came.
+        """
+        late = self.chance and self.shown["verdict"] == "fail" and self.shown["rule"] in _IN_TIME
+        return self.least is not None and not self.gone and (self.rate > 0.5 or (self.seen >= OFTEN and not late))
 
     @property
     def shrunk(self) -> bool:
