@@ -74,6 +74,8 @@ def _canary(options: argparse.Namespace) -> int:
     except re.error as error:
         raise UsageError(f"--ready {options.ready}: expected a regular expression: {error}") from error
     chosen = dict(factors.read(text) for text in options.factor)
+    if len(chosen) < len(options.factor):
+        raise UsageError(f"--factor {' --factor '.join(options.factor)}: a factor is given twice; expected each once")
     if options.json is not None:
         check_writable(options.json)
     if options.outputs is not None:
@@ -110,7 +112,7 @@ def _told(options: argparse.Namespace, chosen: Mapping[str, tuple[str, ...]], ru
     effects = factors.effects(chosen, [(levels, bad) for (levels, *_), bad in zip(runs, failed, strict=True)])
     if options.outputs is not None:
         for index, (levels, _, tree, _) in enumerate(runs):
-            at = "".join(f"-{re.sub(r'[^A-Za-z0-9.]+', '_', level)}" for level in levels.values())
+            at = "".join(f"-{re.sub(r'[^A-Za-z0-9.]+', '_', level)[:40]}" for level in levels.values())
             for name, text in shown.outputs(tree).items():
                 write_text(options.outputs / f"{index:03}{at}-{name}", text)
     if options.json is not None:

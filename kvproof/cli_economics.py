@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
     plan.add_argument("--server", metavar="SERVER", help="valkey (default), or redis://HOST:PORT")
     plan.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where buffers live")
     _written(plan)
-    plan.set_defaults(command=_plan)
+    plan.set_defaults(command=_bounded(_plan))
     kinds = plan.add_subparsers(title="of a trace", metavar="")
 
     tiers = kinds.add_parser("tiers", help="how large a cache has to be")
@@ -56,8 +56,8 @@ def add(commands: Any) -> None:
     tiers.add_argument("--servers", type=_whole, default=1, metavar="N", help="compare one pool with N parts")
     tiers.add_argument("--saves", type=_positive, metavar="MONEY", help="what a block that hits saves, for C*")
     tiers.add_argument("--rent", type=_positive, metavar="MONEY", help="of a byte for a second, for C*")
-    _written(tiers)
-    tiers.set_defaults(command=_tiers)
+    _written(tiers, beside=True)
+    tiers.set_defaults(command=_bounded(_tiers))
 
     routing = kinds.add_parser("routing", help="which replica should serve a request")
     routing.add_argument("trace", type=Path, nargs="?", metavar="TRACE")
@@ -68,8 +68,8 @@ def add(commands: Any) -> None:
     routing.add_argument("--capacity", type=_whole, default=4000, metavar="BLOCKS", help="of each cache (4000)")
     routing.add_argument("--rate", type=_positive, default=10_000.0, metavar="TOKENS/S", help="of each replica (10000)")
     routing.add_argument("--beginning", type=_whole, default=2, metavar="BLOCKS", help="what is hashed (2)")
-    _written(routing)
-    routing.set_defaults(command=_routing)
+    _written(routing, beside=True)
+    routing.set_defaults(command=_bounded(_routing))
 
     simulate = commands.add_parser("simulate", help="an engine with a remote cache as a queue", description=_SIMULATE,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -84,7 +84,7 @@ def add(commands: Any) -> None:
     simulate.add_argument("--asynchronous", action="store_true", help="load beside the engine's work")
     simulate.add_argument("--deadline", type=_positive, metavar="SECONDS", help="of an asynchronous lookup")
     _written(simulate)
-    simulate.set_defaults(command=_simulate)
+    simulate.set_defaults(command=_bounded(_simulate))
 
 
 def _cost(parser: argparse.ArgumentParser) -> None:
@@ -94,10 +94,12 @@ def _cost(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fixed", type=_number, metavar="SECONDS", help="that every load takes besides (0)")
 
 
-def _written(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures as JSON (- for standard output)")
-    parser.add_argument("--plot", metavar="FILE", type=Path, help="draw it: .png or .svg")
-    parser.add_argument("--html", metavar="FILE", type=Path, help="one page with the figures and the plot")
+def _written(parser: argparse.ArgumentParser, *, beside: bool = False) -> None:
+    """Add where it is written to; beside: the parser above has these, too, and what is given there holds."""
+    for name, said in (("json", "write the figures as JSON (- for standard output)"), ("plot", "draw it: .png or .svg"),
+                       ("html", "one page with the figures and the plot")):
+        parser.add_argument(f"--{name}", metavar="FILE", type=Path, help=said,
+                            default=argparse.SUPPRESS if beside else None)
 
 
 def _number(text: str) -> float:
@@ -126,8 +128,8 @@ def _share(text: str) -> float:
 
 def _whole(text: str) -> int:
     found = _positive(text)
-    if found != int(found) or found > 1e12:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text!r}")
+    if found != int(found) or found > 1e8:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to 10^8, got {text!r}")
     return int(found)
 
 
@@ -153,6 +155,9 @@ def _plan(options: argparse.Namespace) -> int:
     shown = [plans.estimated(options.connector, version, found)]
     shown[0].data["loads"] = [{"bytes": size, "seconds": times} for size, times in points]
     # Without a model of an engine only the loads are drawn, in bytes.
+    if not math.isfinite(found.bandwidth):
+        raise UsageError(f"{options.connector}: a longer load takes no longer here, so that it has no bandwidth; try "
+                         "larger chunks with --chunk-bytes")
     size, rate = options.size or 1.0, options.rate or 1e18
     cost = plans.cost(size, rate, found.bandwidth, max(found.fixed, 0.0), options.tokens or [], found)
     if options.size is not None and found.worst <= plans.MISSES:
@@ -171,7 +176,7 @@ def _tiers(options: argparse.Namespace) -> int:
         raise UsageError("C* needs both --saves and --rent")
     if options.most and options.most <= options.least:
         raise UsageError(f"--from {options.least} --to {options.most}: expected the lesser first")
-    trace = traces.read(options.trace)
+    trace = traces.of_prefixes(options.trace)
     money = (options.saves, options.rent) if options.saves is not None else None
     plan = plans.tiers(trace, options.token_bytes, options.capacity or [], options.least, options.most,
                        options.servers, money)
@@ -187,7 +192,7 @@ def _routing(options: argparse.Namespace) -> int:
     _of_a_trace(options)
     if (options.trace is None) == (options.prefixes is None):
         raise UsageError("name a TRACE, or --prefixes N, and not both")
-    trace = traces.read(options.trace) if options.trace is not None else workloads.shared(
+    trace = traces.of_prefixes(options.trace) if options.trace is not None else workloads.shared(
         options.prefixes, options.requests, own=0)
     plan = plans.routes(trace, options.replicas, options.capacity, options.rate, options.beginning)
     return _show(options, [plan], lambda: plots.routes(plan))
@@ -224,7 +229,7 @@ def _simulate(options: argparse.Namespace) -> int:
 
 def _of_a_trace(options: argparse.Namespace) -> None:
     given = [f"--{name}" for name in ("size", "bandwidth", "fixed", "tokens", "connector", "server")
-             if getattr(options, name) is not None]
+             if getattr(options, name) is not None] + ["--measure"] * options.measure
     if given:
         raise UsageError(f"{' '.join(given)} is of `kvproof plan` itself, not of a trace; leave it out")
 
@@ -253,7 +258,7 @@ def _show(options: argparse.Namespace, shown: list[Plan], drawn: Callable[[], An
 
     data = [plan.data for plan in shown]
     if options.json is not None:
-        text = json.dumps(data[0] if len(data) == 1 else data, indent=1, allow_nan=False) + "\n"
+        text = json.dumps(_finite(data[0] if len(data) == 1 else data), indent=1, allow_nan=False) + "\n"
         if str(options.json) == "-":
             print(text, end="")
         else:
@@ -265,6 +270,28 @@ def _show(options: argparse.Namespace, shown: list[Plan], drawn: Callable[[], An
     if options.html is not None:
         write_text(options.html, page.document([plan.lines for plan in shown], plots.svg(drawn())))
     return 0
+
+
+def _finite(data: Any) -> Any:
+    """Return data with None for what is without bounds, for which JSON has no number."""
+    if isinstance(data, dict):
+        return {name: _finite(value) for name, value in data.items()}
+    if isinstance(data, list):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
+
+
+def _bounded(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """Return a command that says in a line when its figures are beyond what can be computed."""
+
+    def bounded(options: argparse.Namespace) -> int:
+        try:
+            return command(options)
+        except (OverflowError, ZeroDivisionError, MemoryError) as error:
+            raise UsageError(f"these figures are beyond what can be computed ({type(error).__name__}); expected "
+                             "those of a real cache") from error
+
+    return bounded
 
 
 def _progress(done: int, of: int) -> None:

@@ -43,12 +43,12 @@ def parsed(lines: Iterable[bytes], name: object) -> list[Request]:
 def _request(name: object, number: int, line: bytes) -> Request:
     try:
         given: Any = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict) or not all(name in given for name in _FIELDS):
         raise UsageError(f"{name}, line {number}: got {line[:60]!r}; expected a JSON object with {', '.join(_FIELDS)}")
     arrival, tokens, output, blocks = (given[name] for name in _FIELDS)
-    numbers = all(type(each) is int and each >= 0 for each in (tokens, output))
+    numbers = all(type(each) is int and 0 <= each < 10**12 for each in (tokens, output))
     if type(arrival) not in (int, float) or not 0 <= arrival < 1e15 or not numbers:
         raise UsageError(f"{name}, line {number}: got timestamp {arrival!r}, input_length {tokens!r}, output_length "
                          f"{output!r}; expected milliseconds and whole numbers of tokens, none below 0")
@@ -72,7 +72,7 @@ def summary(requests: Sequence[Request]) -> Summary:
     """Return what a trace has."""
     blocks = [block for request in requests for block in request.blocks]
     mean = sum(request.input_tokens for request in requests) / len(requests)
-    return Summary(len(requests), requests[-1].arrival, mean, len(blocks), len(set(blocks)))
+    return Summary(len(requests), requests[-1].arrival - requests[0].arrival, mean, len(blocks), len(set(blocks)))
 
 
 def prefixes_differ(requests: Sequence[Request]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -143,6 +144,7 @@ def test_what_is_no_factor_is_said(text: str) -> None:
 @pytest.mark.parametrize(("words", "says"), [
     ([], "name the command after --"), (["--repeat", "0"], "--repeat 0"), (["--port", "70000"], "--port 70000"),
     (["--ready", "("], "expected a regular expression"), (["--factor", "A=a"], "expected NAME=a,b"),
+    (["--factor", "A=a,b", "--factor", "A=c,d"], "a factor is given twice"),
 ])
 def test_wrong_usage_is_said_in_a_line(words: list[str], says: str) -> None:
     done = canary(*words, what="exit 0" if words else "")
@@ -185,3 +187,43 @@ for _ in range(60):
     assert sorted(each["exit_code"] for each in processes) == sorted(number % 7 for number in range(60))
     said = sorted("".join(piece["text"] for piece in each["output"]) for each in processes)
     assert said == sorted(f"{number} " * 2000 for number in range(60))
+
+
+def sh(script: str, *words: str, tmp_path: Path) -> tuple[int, Any]:
+    command = [sys.executable, "-m", "kvproof", "canary", "--json", str(tmp_path / "json"), *words, "--", "sh", "-c"]
+    done = subprocess.run([*command, script], capture_output=True, text=True, timeout=90, check=False)
+    return done.returncode, json.loads((tmp_path / "json").read_text())["runs"][0]
+
+
+def test_processes_that_end_before_the_kernel_says_that_they_began_are_no_hang(tmp_path: Path) -> None:
+    code, run = sh("i=0; while [ $i -lt 60 ]; do x=$(echo a | cat); i=$((i+1)); done; exit 0", "--within", "60",
+                   tmp_path=tmp_path)
+    assert (code, run["how"]) == (0, "ended")
+    assert all(each["ended"] is not None for each in run["processes"])
+
+
+@pytest.mark.parametrize(("script", "code", "line"), [
+    ("yes | head -1 >/dev/null; exit 0", 0, None),
+    ("sleep 100 & kill $!; exit 0", 0, None),
+    ("sleep 100 & echo 'ERROR: cannot bind port 8000'; kill $!; wait; exit 1", 1, "ERROR: cannot bind port 8000"),
+    ("sleep 100 & kill $!; wait; exit 1", 1, "killed by signal 15 (SIGTERM)"),
+    ("python3 -c 'x='", 1, "SyntaxError: invalid syntax"),
+    ("echo 'INFO registered the error handler'; echo 'ERROR: port 8000 is in use'; exit 1", 1,
+     "ERROR: port 8000 is in use"),
+    ("echo 'ERROR: server failed to start: port 8000 is in use'; exit 1", 1,
+     "ERROR: server failed to start: port 8000 is in use"),
+])
+def test_what_others_ended_on_purpose_and_what_is_no_error_is_not_the_cause(
+    script: str, code: int, line: str | None, tmp_path: Path
+) -> None:
+    found, run = sh(script, tmp_path=tmp_path)
+    assert (found, run["cause"]["line"] if run["cause"] else None) == (code, line)
+
+
+def test_a_port_that_is_taken_is_said_before_anything_is_started() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = canary("--port", str(taken.getsockname()[1]), what="exit 0")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "is taken already" in done.stderr

@@ -7,7 +7,9 @@ ended. What only refers to another failure ("see root cause above") is never the
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,12 +18,13 @@ from kvproof.canary.tree import Process, Tree
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?:: .*)?$")
 _ERROR = re.compile(
-    r"\b(?:error|fatal|panic(?:ked)?|critical|abort(?:ed|ing)?|segmentation fault|out of memory|oom|cannot|"
-    r"could not|failed|failure|no such file|not found|permission denied|refused|undefined symbol)"
-    r"\b", re.IGNORECASE)
-_REFERS = re.compile(r"see (?:the )?(?:root cause|above|log|stack)|initialization failed|failed to start|exited|"
-                     r"has died|shutting down", re.IGNORECASE)
-_HARMLESS = re.compile(r"\b0 (?:errors|failures|failed)\b|\bno errors?\b|error[_-]?rate|errors?=0", re.IGNORECASE)
+    r"\b\w*(?:error|exception)\b|\b(?:no module named|fatal|panic(?:ked)?|critical|abort(?:ed|ing)?|"
+    r"segmentation fault|out of memory|oom|cannot|could not|failed|failure|no such file|not found|permission denied|"
+    r"refused|undefined symbol)\b", re.IGNORECASE)
+_REFERS = re.compile(r"see (?:the )?(?:root cause|above|log|stack)|initialization failed|has died|shutting down",
+                     re.IGNORECASE)
+_HARMLESS = re.compile(r"^\W*(?:INFO|DEBUG|TRACE)\b|\b0 (?:errors|failures|failed)\b|\bno errors?\b|"
+                       r"error[_-]?rate|errors?=0", re.IGNORECASE)
 _ABORTED = "Fatal Python error: Aborted"
 """What a Python process says that the canary has asked where it is."""
 
@@ -56,13 +59,13 @@ def cause(tree: Tree, serves: bool) -> Cause | None:
     if tree.how == "ready":
         return None
     root = tree.root
-    if tree.how == "ended" and root.status == 0 and not serves and not any(
-            process.killed for process in tree.processes.values()):
+    if tree.how == "ended" and root.status == 0 and not serves:
         return None
     strong = sorted([*_signals(tree), *_tracebacks(tree)], key=lambda each: each.at if each.at is not None else 1e18)
     logged = list(_logged(tree))
     # What is logged has no time, but an exception says more than a signal that came of it.
-    for found in (strong, [each for each in logged if each.kind == "traceback"], list(_lines(tree)), logged):
+    for found in (strong, [each for each in logged if each.kind == "traceback"], list(_lines(tree)), logged,
+                  list(_asked(tree))):
         if found:
             return found[0]
     if tree.how == "hang":
@@ -74,8 +77,20 @@ def cause(tree: Tree, serves: bool) -> Cause | None:
 
 def _signals(tree: Tree) -> Iterator[Cause]:
     for process in tree.processes.values():
-        if process.killed:
+        if process.killed and not _on_purpose(process):
             yield Cause("signal", process.how, who(process), process.ended)
+
+
+def _asked(tree: Tree) -> Iterator[Cause]:
+    for process in tree.processes.values():
+        if process.killed and _on_purpose(process):
+            yield Cause("signal", process.how, who(process), process.ended)
+
+
+def _on_purpose(process: Process) -> bool:
+    """Whether the signal is one by which others end a process in good order: something else went wrong before."""
+    return process.status is not None and os.WTERMSIG(process.status) in (
+        signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
 
 
 def _tracebacks(tree: Tree) -> Iterator[Cause]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,12 +29,7 @@ def combinations(factors: Mapping[str, Sequence[str]]) -> list[Levels]:
 
 def placed(command: Sequence[str], levels: Levels) -> list[str]:
     """Return the command with {NAME} replaced by each factor's level."""
-    found = []
-    for word in command:
-        for name, level in levels.items():
-            word = word.replace("{" + name + "}", level)
-        found.append(word)
-    return found
+    return [re.sub(r"\{(\w+)\}", lambda found: levels.get(found[1], found[0]), word) for word in command]
 
 
 @dataclass(frozen=True, slots=True)

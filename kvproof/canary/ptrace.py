@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from kvproof.errors import KvproofError
 
@@ -32,12 +33,14 @@ class Event:
     """What has happened: "begins" (process `other` of `pid`), "runs" another program, "ends" or "gone".
 
     status: of "ends" and "gone", as of waitpid. "ends" comes while everything that the process has open still is.
+    thread: whether what begins is another thread of the same process.
     """
 
     what: str
     pid: int
     other: int = 0
     status: int = 0
+    thread: bool = False
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -75,7 +78,8 @@ def events() -> Iterator[Event]:
             continue
         event, number = status >> 16, os.WSTOPSIG(status)
         if event in (_FORK, _VFORK, _CLONE):
-            yield Event("begins", pid, other=_message(pid))
+            other = _message(pid)
+            yield Event("begins", pid, other=other, thread=event == _CLONE and _group(other) != other)
         elif event == _EXEC:
             yield Event("runs", pid)
         elif event == _EXIT:
@@ -85,6 +89,15 @@ def events() -> Iterator[Event]:
             _ptrace(_LISTEN, pid)
             continue
         _ptrace(_CONT, pid, number if not event else 0)
+
+
+def _group(pid: int) -> int:
+    """Return the process that a thread belongs to; 0 when it has gone."""
+    try:
+        told = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return int(next(line.split()[1] for line in told.splitlines() if line.startswith("Tgid:")))
 
 
 def left() -> bool:

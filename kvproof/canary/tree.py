@@ -155,11 +155,15 @@ class _Watch:
         self._threads: dict[int, int] = {}
         self._logs: dict[str, int] = {}
         self._noted: set[tuple[str, int]] = set()
-        self._tail = ""
+        self._tail = b""
         self._stopping = False
+        self._gone: dict[int, int] = {}
         self._streams: dict[socket.socket, str] = {}
 
     def run(self) -> Tree:
+        if self._answers():
+            raise UsageError(f"port {self._ready.port} is taken already, so that nothing would be seen; end what has "
+                             "it, or name another")
         self._begun = time.monotonic()
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         for path in self._matching():
@@ -270,10 +274,13 @@ class _Watch:
         for event in ptrace.events():
             of = self._threads.get(event.pid, event.pid)
             if event.what == "begins":
-                group = _group(event.other)
-                self._threads[event.other] = group
-                if group == event.other and group not in processes:
-                    processes[group] = Process(group, of, processes[of].command if of in processes else "", self._now())
+                self._threads[event.other] = of if event.thread else event.other
+                if not event.thread:
+                    one = Process(event.other, of, processes[of].command if of in processes else "", self._now())
+                    # The kernel may say that it has ended before it says that it has begun.
+                    if event.other in self._gone:
+                        one.status, one.ended = self._gone.pop(event.other), round(self._now(), 3)
+                    processes[event.other] = one
             elif event.what == "runs" and of in processes:
                 processes[of].command = _command(of) or processes[of].command
             elif event.what == "ends":
@@ -284,6 +291,8 @@ class _Watch:
                 one = processes[event.pid]
                 one.ended, one.status = round(self._now(), 3), event.status
                 one.stopped |= self._stopping
+            elif event.what == "gone" and self._threads.get(event.pid, event.pid) == event.pid:
+                self._gone[event.pid] = event.status
 
     def _read(self, stream: socket.socket) -> None:
         while True:
@@ -299,11 +308,14 @@ class _Watch:
             of = self.tree.processes.get(pid, self.tree.root)
             of.take(Piece(round(self._now(), 3), self._streams[stream], data))
             if self._ready.text:
-                self._tail = (self._tail + data.decode(errors="replace"))[-65536:]
+                self._tail = (self._tail + data)[-65536:]
 
     def _serves(self) -> bool:
-        if self._ready.text and re.search(self._ready.text, self._tail):
+        if self._ready.text and re.search(self._ready.text, self._tail.decode(errors="replace")):
             return True
+        return self._answers()
+
+    def _answers(self) -> bool:
         if not self._ready.port:
             return False
         with socket.socket() as probe:
@@ -422,15 +434,6 @@ def _drain(stream: socket.socket) -> None:
             pass
     except BlockingIOError:
         return
-
-
-def _group(pid: int) -> int:
-    """Return the process that a thread belongs to."""
-    try:
-        told = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return pid
-    return int(next(line.split()[1] for line in told.splitlines() if line.startswith("Tgid:")))
 
 
 def _command(pid: int) -> str:

@@ -120,7 +120,7 @@ def tiers(requests: Sequence[Request], token_bytes: int, capacities: Sequence[in
         data["pooled"] = []
         parts = [reuse.curve(requests[server::servers]) for server in range(servers)]
         for each in chosen:
-            split = sum(part.rate(each // servers) * part.accesses for part in parts) / curve.accesses
+            split = sum(part.rate(each // servers) * part.accesses for part in parts) / max(1, curve.accesses)
             data["pooled"].append({"blocks": each, "servers": servers, "pooled": curve.rate(each), "split": split})
             lines.append(f"{each:>10,} blocks in one pool: {curve.rate(each):.2%}; split over {servers} servers "
                          f"that are asked in turn: {split:.2%}")
