@@ -315,7 +315,7 @@ def test_what_a_hostile_trace_says_is_no_code_in_its_test(tmp_path: Path) -> Non
         (("replay", "TRACE"), "name its file with --pytest FILE"),
         (("replay", "nil-get"), "name one with -c"),
         (("replay", "nil-get", "-c", "reference", "--pytest", "x.py"), "--pytest writes a trace as a test"),
-        (("replay", "nowhere.json", "-c", "reference"), "no replay is called 'nowhere.json'"),
+        (("replay", "nowhere.json", "-c", "reference"), "nowhere.json is no file; expected a finding"),
         (("trace", "nowhere.json"), "cannot read nowhere.json: No such file or directory"),
         (("trace", "WRONG"), "the document: found no '#meta'"),
         (("trace", "TRACE", "--svg", "nowhere/a.svg"), "cannot write nowhere/a.svg"),

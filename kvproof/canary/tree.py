@@ -17,6 +17,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -285,6 +286,9 @@ class _Watch:
                 processes[of].command = _command(of) or processes[of].command
             elif event.what == "ends":
                 if of == event.pid and of in processes:
+                    # What it has printed is not what it has logged.
+                    for stream in self._streams:
+                        self._read(stream)
                     self._note_logs(of)
                     processes[of].status = event.status
             elif event.what == "gone" and event.pid in processes:
@@ -301,7 +305,8 @@ class _Watch:
             except BlockingIOError:
                 return
             if not data:
-                self._selector.unregister(stream)
+                with suppress(KeyError):
+                    self._selector.unregister(stream)
                 return
             pid = next((_CREDENTIALS.unpack(value[: _CREDENTIALS.size])[0] for level, kind, value in told
                         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS)), self.tree.first)
