@@ -24,7 +24,9 @@ from kvproof.runner.evidence import Output, Stacks, kernel_view, resident_bytes,
 from kvproof.runner.forkserver import IMPORT_DEADLINE
 
 GRACE = 2.0
-"""Seconds after a deadline within which the watchdog's stacks must have been written; most take a hundredth of one."""
+"""Seconds within which the stacks of an import that hangs must have been written."""
+STACKS = 6.0
+"""Seconds after a call's deadline within which its watchdog's must have been; most take a hundredth of one."""
 MEMORY_LIMIT = 4 << 30
 """Resident bytes that a runner may reach before it is ended."""
 _ANSWERING = 0.6
@@ -246,7 +248,7 @@ class Runner:
         return self.call("kvproof.runner.calls:open", deadline, place=asdict(place), masked=masked)
 
     def call(self, function: str, deadline: float, *, ends: bool = True, **arguments: Any) -> Answer:
-        """Call ``module:function`` in the runner and wait at most `deadline` seconds (and GRACE for the stacks).
+        """Call ``module:function`` in the runner and wait at most `deadline` seconds (and STACKS for the stacks).
 
         ends: whether a runner whose call did not come back is ended at once; else it stays as it is until `close`.
         """
@@ -351,7 +353,7 @@ class Runner:
 
     def _stacks_of_hung(self) -> str:
         stopped = state_of(self.process.pid) == "T"
-        written = self._stacks.fresh() if stopped else self._stacks.wait(GRACE)
+        written = self._stacks.fresh() if stopped else self._stacks.wait(STACKS)
         native = "".join(f"  {line}\n" for line in kernel_view(self.process.pid))
         if written:
             return f"{written}\nThreads as the kernel sees them:\n{native}"
