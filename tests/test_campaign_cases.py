@@ -189,6 +189,11 @@ def test_a_cause_is_where_it_is_and_what_was_felt() -> None:
     assert not known.explains(where(other), shape(["close"]))
     known.add(where(wrong), frozenset())
     assert known.explains(where(other), shape([]))
+    known.add_chance("seldom")
+    looked_into = [number for number in range(2, 20) if not known.explains("seldom", shape(["close"]))]
+    assert looked_into == [2, 4, 8, 16], "chance hides nothing for good"
+    known.add("seldom", shape(["close"]))
+    assert all(known.explains("seldom", shape(["close"])) for _ in range(20))
     assert known.take("here")
     assert not known.take("here")
     known.leave("here")

@@ -132,6 +132,22 @@ def test_what_comes_by_chance_is_a_finding_once_it_was_seen_three_times() -> Non
     assert [each.seen for each in findings.certain()] == [3]
 
 
+def test_what_comes_by_chance_hides_nothing_that_comes_again_nor_is_taken_for_it() -> None:
+    seldom = [record("found"), record("shrunk", was=[], rate=0.25, chance=True)]
+    nil = {"shape": ["nil"], "felt": ["nil"], "case": FAULTY}
+    surely = [record("found", **nil), record("shrunk", was=["nil"], rate=1.0, chance=False, **nil)]
+    for before in (seldom + surely, surely + seldom):
+        findings = gathered([*before, record("seen", shape=["cut", "nil"]), record("seen", shape=["cut"])])
+        assert {tuple(each.shape): (each.seen, each.rate, each.chance) for each in findings.found} == {
+            (): (2, 0.25, True), ("nil",): (2, 1.0, False)}
+    # The same shape by chance elsewhere is that finding once more; and what came again replaces what did not.
+    findings = gathered([*surely, record("found", **nil), record("shrunk", was=["nil"], rate=0.25, chance=True, **nil)])
+    assert [(each.seen, each.rate, each.chance) for each in findings.found] == [(2, 1.0, False)]
+    again = record("shrunk", was=[], rate=1.0, chance=False)
+    findings = gathered([*seldom, *seldom, again, *seldom])
+    assert [(each.seen, each.rate, each.chance, each.least) for each in findings.found] == [(3, 1.0, False, again)]
+
+
 @pytest.mark.parametrize("where", ["directory", "server"])
 def test_a_corpus_gives_back_what_was_put_into_it(where: str, tmp_path: Path) -> None:
     with valkey() as server:

@@ -265,8 +265,9 @@ class Campaign:
         if record["record"] == "kept":
             told = {"target": record["target"], "case": record["case"], "behaviour": record["behaviour"]}
         elif record["record"] == "shrunk":
-            shape = [] if record["chance"] else record["shape"]
-            told = {"target": record["target"], "causes": [[record["where"], shape]]}
+            told = {"target": record["target"], **(
+                {"chances": [record["where"]]} if record["chance"] else
+                {"causes": [[record["where"], record["shape"]]]})}
         if told:
             self._kept.append(told)
         return told

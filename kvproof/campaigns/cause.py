@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from kvproof.campaigns.target import Violation
@@ -35,10 +36,7 @@ def cause(violation: Violation, felt: Sequence[str]) -> str:
 
 
 def where(violation: Violation) -> str:
-    """Return the rule, the verdict, and where it is stuck, or else what is said without numbers, chunks and the read.
-
-    It is the cause of what comes by chance, whatever was done meanwhile.
-    """
+    """Return rule, verdict, and where it is stuck, or else what is said without numbers, chunks and the read."""
     said = violation.explain
     if violation.read:
         said = re.sub(rf"(?<!\w){re.escape(violation.read)}(?!\w)", "a read", said)
@@ -47,20 +45,34 @@ def where(violation: Violation) -> str:
 
 
 class Causes:
-    """The causes that are known already, by where and by the shape of what has to be felt."""
+    """The causes that are known already, by where and by the shape of what has to be felt, and what came by chance."""
 
     def __init__(self) -> None:
         """Begin with none."""
         self._shapes: dict[str, list[frozenset[str]]] = {}
+        self._chances: Counter[str] = Counter()
         self._busy: set[str] = set()
 
     def add(self, place: str, felt: frozenset[str]) -> None:
-        """Take note of one; with no shape it explains whatever is felt meanwhile."""
+        """Take note of one that comes again wherever no less than this is felt."""
         self._shapes.setdefault(place, []).append(felt)
 
+    def add_chance(self, place: str) -> None:
+        """Take note of one that did not come again."""
+        self._chances.setdefault(place, 1)
+
     def explains(self, place: str, felt: frozenset[str]) -> bool:
-        """Whether a known cause needs no more than this."""
-        return any(known <= felt for known in self._shapes.get(place, ()))
+        """Whether a known cause needs no more than this, or chance may explain it; to be asked once a sighting.
+
+        Chance is looked into again at the second sighting, the fourth, the eighth, and so on: what comes seldom and
+        what always comes under a fault may have the same words.
+        """
+        if any(known <= felt for known in self._shapes.get(place, ())):
+            return True
+        if place not in self._chances:
+            return False
+        self._chances[place] += 1
+        return self._chances[place].bit_count() > 1
 
     def take(self, place: str) -> bool:
         """Whether nobody is looking into this place yet; from now on somebody is."""

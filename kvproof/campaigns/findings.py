@@ -60,6 +60,11 @@ class Finding:
         return self.least is not None and not self.gone and (self.rate > 0.5 or (self.seen >= OFTEN and not late))
 
     @property
+    def sure(self) -> bool:
+        """Whether it came again when it was looked into."""
+        return self.least is not None and not self.chance
+
+    @property
     def shrunk(self) -> bool:
         """Whether nothing more can be left out of its smallest case, as far as was tried."""
         return self.least is not None and bool(self.least["done"])
@@ -118,8 +123,12 @@ class Findings:
         return self._shrunk(record)
 
     def _of(self, target: str, where: str, shape: frozenset[str]) -> Finding | None:
-        """Return the finding that explains this: the one whose shape is part of it, or else any of that place."""
-        those = [each for each in self.found if (each.target, each.where) == (target, where)]
+        """Return the finding that explains this: the one whose shape is part of it, or else any of that place.
+
+        Chance explains what nothing else does.
+        """
+        those = sorted((each for each in self.found if (each.target, each.where) == (target, where)),
+                       key=lambda each: each.chance)
         return next((each for each in those if each.shape <= shape), those[0] if those else None)
 
     def _first(self, record: Mapping[str, Any]) -> Finding:
@@ -132,22 +141,30 @@ class Findings:
         return self.found[-1]
 
     def _shrunk(self, record: Mapping[str, Any]) -> Finding:
-        """Take over the smallest case, whose shape may be less than it seemed; then two findings may be one."""
-        shape = frozenset() if record["chance"] else frozenset(record["shape"])
+        """Take over the smallest case, whose shape may be less than it seemed; then two findings may be one.
+
+        What came by chance has no shape, and is nothing beside what came again.
+        """
+        chance = bool(record["chance"])
         raw = frozenset(record.get("was", record["shape"]))
         mine = self._exactly(record["target"], record["where"], raw)
         if mine is None:
             mine = self._first({**record, "shape": sorted(raw)})
+        if chance and mine.sure:
+            return mine
+        shape = frozenset() if chance else frozenset(record["shape"])
         other = next((each for each in self.found if each is not mine and (each.target, each.where, each.shape)
                       == (mine.target, mine.where, shape)), None)
         if other is not None:
             self.found.remove(mine)
             other.seen += mine.seen
             mine = other
-        if mine.least is None or record["size"] < mine.least["size"] or (
+        if chance and mine.sure:
+            return mine
+        if mine.least is None or (mine.chance and not chance) or record["size"] < mine.least["size"] or (
                 record["done"] and record["size"] == mine.least["size"]):
             mine.least = record
-        mine.shape, mine.rate, mine.chance = shape, max(mine.rate, record["rate"]), record["chance"] and not mine.rate
+        mine.shape, mine.rate, mine.chance = shape, max(mine.rate, record["rate"]), chance
         return mine
 
     def certain(self) -> list[Finding]:

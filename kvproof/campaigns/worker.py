@@ -177,6 +177,8 @@ class Worker:
             trying.seen |= set(kept.get("behaviour", ()))
             for place, felt in kept.get("causes", ()):
                 trying.causes.add(place, frozenset(felt))
+            for place in kept.get("chances", ()):
+                trying.causes.add_chance(place)
             if "retry" in kept:
                 trying.retry.append(kept)
             if case is not None:
@@ -271,7 +273,7 @@ class Worker:
         tries = [self._again(trying, case, violation, f"{number}-{again}") for again in range(AGAIN)]
         rate = (1 + sum(each is not None for each in tries)) / (1 + AGAIN)
         chance = not any(each is not None for each in tries)
-        # What comes by chance comes whatever is felt, so nothing can be left out, nor do its faults tell anything.
+        # Of what does not come again nothing can be left out, nor do its faults tell anything.
         self._tell_of(trying, case, played, rate, chance, was=shape(played.felt), done=chance)
         if chance or self._stopped.is_set():
             return
@@ -285,9 +287,12 @@ class Worker:
                  was: frozenset[str], done: bool) -> None:
         violation = played.violation
         assert violation is not None
-        felt: frozenset[str] = frozenset() if chance else shape(played.felt)
+        felt = shape(played.felt)
         with self._lock:
-            trying.causes.add(where(violation), felt)
+            if chance:
+                trying.causes.add_chance(where(violation))
+            else:
+                trying.causes.add(where(violation), felt)
             trying.target.learn(case, violation, always=not (felt or chance))
         self._report("shrunk", **_finding(trying.name, case, played, violation), was=sorted(was), rate=round(rate, 3),
                      chance=chance, done=done)
