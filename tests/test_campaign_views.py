@@ -72,6 +72,16 @@ def test_a_finding_is_known_when_all_its_faults_are(
     assert listed(found, "1.2", entries) is known
 
 
+@pytest.mark.parametrize("what", [{"done": False}, {"rate": 0.75}])
+@pytest.mark.parametrize(("fault", "known"), [("nil@GET", True), ("nil@SET", True), ("error:LOADING@GET", False)])
+def test_of_what_a_finding_needs_for_certain_nothing_is_known_until_it_is_shrunk_and_always_comes_again(
+    what: dict[str, Any], fault: str, known: bool
+) -> None:
+    faults = (Nil(command="GET"), Error(command="SET", code="OOM"))
+    [found] = gathered([finding(*faults, felt=("nil", "error"), **what)]).found
+    assert listed(found, "1.2", [entry(fault)]) is known
+
+
 def test_what_is_written_of_a_campaign(tmp_path: Path) -> None:
     (tmp_path / "findings").mkdir()
     (tmp_path / "findings" / "old.json").write_text(json.dumps({"schema": SCHEMA}))

@@ -21,18 +21,20 @@ _TELLING = ("frame", "code", "gives", "null", "of", "honest")
 def listed(finding: Finding, version: str, entries: Sequence[KnownCell]) -> bool:
     """Whether each fault that the smallest case needs is one that the connector is known not to stand.
 
+    Which it needs is certain once it is shrunk and comes again every time; until then one that is listed explains it.
     What needs no fault is known when the rule is known to be broken where nothing is disturbed on the way to the
     server; what needs one that is listed nowhere is nothing that is known.
     """
+    explained = all if finding.shrunk and finding.rate == 1 else any
     felt = set(finding.shown["felt"])
     case = finding.shown["case"]
     if "ranks" in case:
-        return bool(felt) and all(_listed_of_ranks(finding, version, kind, entries) for kind in felt)
+        return bool(felt) and explained(_listed_of_ranks(finding, version, kind, entries) for kind in felt)
     faults = [fault for each in case.get("schedules", ()) for fault in schedule.from_json(json.dumps(each))
               if fault.kind in felt]
     if not faults:
         return not felt and any(_undisturbed(finding, version, entry) for entry in entries)
-    return all(_listed(finding.target, version, fault, entries) for fault in faults)
+    return explained(_listed(finding.target, version, fault, entries) for fault in faults)
 
 
 def _undisturbed(finding: Finding, version: str, entry: KnownCell) -> bool:
