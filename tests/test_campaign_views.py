@@ -74,7 +74,7 @@ def test_a_finding_is_known_when_all_its_faults_are(
 
 @pytest.mark.parametrize("what", [{"done": False}, {"rate": 0.75}])
 @pytest.mark.parametrize(("fault", "known"), [("nil@GET", True), ("nil@SET", True), ("error:LOADING@GET", False)])
-def test_of_what_a_finding_needs_for_certain_nothing_is_known_until_it_is_shrunk_and_always_comes_again(
+def test_a_finding_that_is_not_shrunk_or_comes_only_sometimes_is_known_by_any_of_its_faults(
     what: dict[str, Any], fault: str, known: bool
 ) -> None:
     faults = (Nil(command="GET"), Error(command="SET", code="OOM"))
