@@ -16,6 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import repeat, takewhile
 
 from kvproof.models.requests import BLOCK_TOKENS, Request
 
@@ -62,11 +63,7 @@ class Fleet:
                 return held, count
             held, count = more, count + 1
         only = index[held[0]] if len(held) == 1 else ()
-        for block in blocks[count:]:
-            if block not in only:
-                break
-            count += 1
-        return held, count
+        return held, count + len(list(takewhile(only.__contains__, blocks[count:])))
 
     def restarted(self, replica: int) -> None:
         """Take note that a replica has lost what it had."""
@@ -145,10 +142,14 @@ class BoundedHash(Policy):
         ring = sorted((_hash(f"replica {replica} {point}"), replica) for replica in range(size) for point in
                       range(points))
         self._places, self._replicas = [place for place, _ in ring], [replica for _, replica in ring]
+        self._at: dict[tuple[int, ...], int] = {}
 
     def preferred(self, key: tuple[int, ...]) -> Iterator[int]:
         """Return the replicas in the order in which they are asked to take a key."""
-        replicas, at, asked = self._replicas, bisect_right(self._places, _hash(f"key {key}")), set[int]()
+        at = self._at.get(key)
+        if at is None:
+            at = self._at[key] = bisect_right(self._places, _hash(f"key {key}"))
+        replicas, asked = self._replicas, set[int]()
         for step in range(at, at + len(replicas)):
             replica = replicas[step % len(replicas)]
             if replica not in asked:
@@ -256,11 +257,7 @@ def route(requests: Iterable[Request], policy: Policy, *, capacity: int, rate: f
                 fleet.index[gone] = caches[gone]
         chosen = policy.choose(request, fleet)
         blocks, cache = request.blocks, caches[chosen]
-        hit = 0
-        for block in blocks:
-            if block not in cache:
-                break
-            hit += 1
+        hit = len(list(takewhile(cache.__contains__, blocks)))
         misled += hit < len(blocks) and blocks[hit] in fleet.index[chosen]
         hits += hit
         looked += len(blocks)
@@ -270,8 +267,7 @@ def route(requests: Iterable[Request], policy: Policy, *, capacity: int, rate: f
             same += last[key] == chosen
         last[key] = chosen
         _touch(cache, blocks, hit)
-        while len(cache) > capacity:
-            cache.popitem(last=False)
+        _all(map(cache.popitem, repeat(False, len(cache) - capacity)))
         takes = max(0, request.input_tokens - hit * BLOCK_TOKENS) / rate
         ready[chosen] = done = (ready[chosen] if ready[chosen] > now else now) + takes
         busy[chosen] += takes
@@ -287,10 +283,13 @@ def _touch(cache: OrderedDict[int, None], blocks: tuple[int, ...], hit: int) -> 
 
     Then the later ones are not, since each is evicted before the one before it.
     """
-    missing = blocks[hit:]
-    cache.update(dict.fromkeys(missing[::-1]))
-    for block in reversed(blocks[:hit]):
-        cache.move_to_end(block)
+    cache.update(dict.fromkeys(blocks[hit:][::-1]))
+    _all(map(cache.move_to_end, blocks[:hit][::-1]))
+
+
+def _all(calls: Iterator[object]) -> None:
+    """Make calls one after the other, without a step of the interpreter for each: they are most of what a study takes."""
+    deque(calls, maxlen=0)
 
 
 def moved(policy: Callable[[int], BoundedHash], size: int, keys: Sequence[tuple[int, ...]]) -> float:
