@@ -288,7 +288,7 @@ def _touch(cache: OrderedDict[int, None], blocks: tuple[int, ...], hit: int) -> 
 
 
 def _all(calls: Iterator[object]) -> None:
-    """Make calls one after the other, without a step of the interpreter for each: they are most of what a study takes."""
+    """Make calls one after the other, without a step of the interpreter for each, of which most of a study would be."""
     deque(calls, maxlen=0)
 
 
