@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,9 @@ from kvproof.rules.rule import NotFelt
 
 TRIES = 3
 """How often a world may load again after a disturbance until it has everything: a miss right after it is no lie."""
+_ANSWERED = 3.0
+"""Seconds that a rank may take to answer a lookup, beyond those that others have waited for it."""
+_POLL = 0.02
 _LARGE = 1024 * 1024
 _VALIDATING = threading.Lock()
 """Held while a log is validated: what compiles the spec, Z3, may be used by one thread at a time."""
@@ -82,11 +86,21 @@ def observe(ground: Ground, load: Load) -> dict[int, Seen]:
         marks.append([len(proxy.log()) for proxy in world.proxies])
         world.load(dict.fromkeys(world.ranks, prompt[:found]), 1)
         keys = {key for keys in world.keys.values() for key in keys}
-        entered, passed = collectives.read(world.entered), world.passed()
+        entered, passed = collectives.read(world.entered), _passed(world)
         return {
             rank: replace(_seen(proxy.log(), marks[0][rank], marks[1][rank], {key for _, key in keys}),
                           seams=passed[rank], collectives=len(entered.of(rank)))
             for rank, proxy in enumerate(world.proxies)}
+
+
+def _passed(world: World) -> dict[int, frozenset[str]]:
+    """Return the seams that each rank has passed; the answer to a lookup may come after the load that did without."""
+    passed, until = world.passed(), time.monotonic() + _ANSWERED
+    while any("lookup" in seams and "answer" not in seams for seams in passed.values()) and time.monotonic() < until:
+        time.sleep(_POLL)
+        more = world.passed()
+        passed = {rank: seams | more[rank] for rank, seams in passed.items()}
+    return passed
 
 
 def plan(ground: Ground, load: Load) -> Planned:
