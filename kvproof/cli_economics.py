@@ -78,9 +78,9 @@ def add(commands: Any) -> None:
     _cost(simulate)
     simulate.add_argument("--arrivals", type=_positive, metavar="RATE", help="requests a second, at random")
     simulate.add_argument("--tokens", type=_positive, metavar="N", help="of a prompt")
-    simulate.add_argument("--cached", type=_share, default=1.0, metavar="SHARE", help="of each prompt in the cache (1)")
-    simulate.add_argument("--requests", type=_whole, default=450, metavar="N", help="(450)")
-    simulate.add_argument("--instances", type=_whole, default=1, metavar="N", help="over which a prompt is spread (1)")
+    simulate.add_argument("--cached", type=_share, metavar="SHARE", help="of each prompt in the cache (1)")
+    simulate.add_argument("--requests", type=_whole, metavar="N", help="(450)")
+    simulate.add_argument("--instances", type=_whole, metavar="N", help="over which a prompt is spread (1)")
     simulate.add_argument("--asynchronous", action="store_true", help="load beside the engine's work")
     simulate.add_argument("--deadline", type=_positive, metavar="SECONDS", help="of an asynchronous lookup")
     _written(simulate)
@@ -204,8 +204,9 @@ def _simulate(options: argparse.Namespace) -> int:
 
     _checked(options)
     if options.facts:
-        given = [f"--{name}" for name in ("size", "rate", "bandwidth", "fixed", "arrivals", "tokens", "deadline")
-                 if getattr(options, name) is not None]
+        given = [f"--{name}" for name in ("size", "rate", "bandwidth", "fixed", "arrivals", "tokens", "cached",
+                                          "requests", "instances", "asynchronous", "deadline")
+                 if getattr(options, name) not in (None, False)]
         if given:
             raise UsageError(f"--facts has figures of its own; leave {' '.join(given)} out")
         for name in options.facts:
@@ -213,18 +214,19 @@ def _simulate(options: argparse.Namespace) -> int:
                 raise UsageError(f"--facts {name}: expected one of {', '.join(facts.ROWS)}")
         rows = [facts.ROWS[name] for name in options.facts]
         return _show(options, [plans.facts(row, options.seeds) for row in rows], lambda: plots.latency(
-            rows[0].engine, lambda rate: facts.arrivals(0, rate), facts.TOKENS[1] * facts.CACHED))
+            rows[0].engine, lambda rate: facts.arrivals(0, rate), facts.TOKENS[1], facts.TOKENS[1] * facts.CACHED))
     _need(options, "simulate", "size", "rate", "bandwidth", "arrivals", "tokens")
     if options.deadline is not None and not options.asynchronous:
         raise UsageError("--deadline is of --asynchronous lookups; give both, or neither")
-    engine = Engine(options.rate, options.size, options.bandwidth, options.instances, options.fixed or 0.0,
+    engine = Engine(options.rate, options.size, options.bandwidth, options.instances or 1, options.fixed or 0.0,
                     options.asynchronous, options.deadline or math.inf)
+    cached = 1.0 if options.cached is None else options.cached
 
     def arrivals(rate: float, seed: int = 0) -> Any:
-        return poisson(rate, options.requests, seed, [options.tokens], options.cached)
+        return poisson(rate, options.requests or 450, seed, [options.tokens], cached)
 
     plan = plans.simulated(engine, lambda seed: arrivals(options.arrivals, seed), options.seeds)
-    return _show(options, [plan], lambda: plots.latency(engine, arrivals, options.tokens * options.cached))
+    return _show(options, [plan], lambda: plots.latency(engine, arrivals, options.tokens, options.tokens * cached))
 
 
 def _of_a_trace(options: argparse.Namespace) -> None:

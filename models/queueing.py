@@ -49,6 +49,17 @@ class Engine:
         """Return the seconds that a load takes alone."""
         return self.fixed + tokens * self.size / self.total_bandwidth
 
+    def keeps_up(self, tokens: float, cached: float) -> float:
+        """Return how many requests a second it keeps up with, of so many tokens of which L2 has so many.
+
+        A load whose deadline has come counts in full.
+        """
+        hit = cached if self.loads else 0.0
+        load, prefill = hit * self.size / self.total_bandwidth, (tokens - hit) / self.rate
+        if self.asynchronous:
+            return 1 / max(load, prefill)
+        return 1 / (load + prefill + (self.fixed if self.blocking and hit else 0.0))
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:

@@ -146,7 +146,7 @@ class Fit:
 
 def fit(requests: Sequence[Request], least: int = 0, most: int = 0, *, pieces: int = 20, samples: int = 200,
         seed: int = 0) -> Fit | None:
-    """Fit a power law to the hit-rate curve between two capacities; None where there are fewer than three points.
+    """Fit a power law to the hit-rate curve between two capacities; None with fewer than three points, or a flat one.
 
     Without bounds, from the capacity that has a tenth of all hits to the one that has nine tenths: below and above the
     curve is flat whatever the trace is. The interval is of a block bootstrap: the distances of `pieces` stretches of
@@ -161,7 +161,7 @@ def fit(requests: Sequence[Request], least: int = 0, most: int = 0, *, pieces: i
     least = least or whole.reused[len(whole.reused) // 10]
     most = most or whole.reused[len(whole.reused) * 9 // 10]
     capacities = [each for each in _spread(least, most, 24) if whole.rate(each) > 0]
-    if len(capacities) < 3:
+    if len(capacities) < 3 or whole.rate(capacities[0]) == whole.rate(capacities[-1]):
         return None
     k, beta = _line(whole, capacities)
     half = len(capacities) // 2

@@ -151,6 +151,8 @@ def test_an_engine_of_ones_own_is_simulated() -> None:
     (("plan", "tiers", str(HEAD), "--from", "10", "--to", "5"), "expected the lesser first"),
     (("simulate",), "needs --size --rate --bandwidth --arrivals --tokens"),
     (("simulate", "--facts", "h9"), "expected one of h1b, h2b, h3, h5b"),
+    (("simulate", "--facts", "h3", "--instances", "2"), "has figures of its own; leave --instances out"),
+    (("simulate", "--facts", "h3", "--asynchronous", "--requests", "9"), "leave --requests --asynchronous out"),
     (("simulate", "--size", "1", "--rate", "1", "--bandwidth", "1", "--arrivals", "1", "--tokens", "1", "--deadline",
       "1"), "--deadline is of --asynchronous"),
 ])

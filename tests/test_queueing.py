@@ -76,6 +76,17 @@ def test_loads_share_the_bandwidth_and_late_ones_are_recomputed() -> None:
     assert late.queued == 2
 
 
+@pytest.mark.parametrize("engine", [
+    Engine(100.0, 10.0, 1000.0), Engine(100.0, 10.0, 1000.0, fixed=0.4), Engine(100.0, 10.0, 500.0, asynchronous=True),
+    Engine(10.0, 10.0, 500.0, asynchronous=True, fixed=0.4), Engine(100.0, 10.0, 1.0, loads=False),
+    Engine(100.0, 10.0, 1000.0, instances=4, fixed=0.4, blocking=False)])
+def test_below_the_rate_that_an_engine_keeps_up_with_nobody_waits_longer_and_longer(engine: Engine) -> None:
+    for times, grows in ((0.9, False), (1.1, True)):
+        rate = times * engine.keeps_up(100.0, 80.0)
+        served = simulate(engine, [Asked(number / rate, 100.0, 80.0, number) for number in range(2000)]).served
+        assert (served[-1].ttft > 2 * served[200].ttft) == grows, (times, served[200], served[-1])
+
+
 def test_memory_has_what_was_served_until_there_is_no_room() -> None:
     engine = Engine(rate=100.0, size=1.0, bandwidth=100.0, memory=250.0)
     asked = [Asked(float(10 * number), 100.0, 100.0, prompt) for number, prompt in enumerate([0, 1, 0, 2, 1])]

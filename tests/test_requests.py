@@ -158,6 +158,7 @@ def test_it_is_said_where_a_power_law_does_not_hold() -> None:
     assert found is not None
     assert not found.holds
     assert reuse.fit([Request(0.0, 512, 1, (0,))]) is None
+    assert reuse.fit(turn, 600, 6000) is None, "a flat curve is no power law"
 
 
 def test_rates_of_a_fit_are_those_of_its_law() -> None:

@@ -106,7 +106,7 @@ def tiers(requests: Sequence[Request], token_bytes: int, capacities: Sequence[in
     lines += [f"{each:>10,} blocks ({each * block / 1e9:>9,.1f} GB): {curve.rate(each):.2%}" for each in chosen]
     fitted = reuse.fit(requests, least, most)
     if fitted is None:
-        lines.append("too few blocks are used again for a power law")
+        lines.append("no power law is fitted: too few blocks are used again, or the curve is flat from --from to --to")
     else:
         data["fit"] = {"k": fitted.k, "beta": fitted.beta, "interval": [fitted.low, fitted.high],
                        "halves": list(fitted.slopes), "worst": fitted.worst, "holds": fitted.holds,
