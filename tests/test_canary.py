@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import shutil
 import socket
 import subprocess
 import sys
@@ -42,6 +44,25 @@ def test_a_child_that_a_signal_killed_is_the_cause_however_it_was_reaped(tmp_pat
     assert (engine["exit_code"], engine["signal"], child["exit_code"], child["signal"]) == (1, None, None, 9)
     assert (child["parent"], f"process {child['pid']}" in run["cause"]["who"]) == (engine["pid"], True)
     assert done.stdout.startswith("root cause: killed by signal 9 (SIGKILL) (process ")
+
+
+def test_what_a_start_ran_with_is_kept(tmp_path: Path) -> None:
+    other = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(other)], check=True)
+    another = tmp_path / "python3.99"
+    shutil.copy("/bin/echo", another)
+    begins = f"import subprocess; [subprocess.run([each, '-c', '']) for each in ('{other}/bin/python', '{another}')]"
+    done = subprocess.run([sys.executable, "-m", "kvproof", "canary", "--json", str(tmp_path / "json"), "--",
+                           sys.executable, "-c", begins], capture_output=True, text=True, timeout=90, check=False,
+                          env={**os.environ, "KVPROOF_IMAGE": "engine:1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "json").read_text())["setting"]
+    assert found["image"] == "engine:1"
+    mine, others = (found["pythons"][str(path)] for path in (sys.executable, other / "bin" / "python"))
+    assert mine["python"] == others["python"] == platform.python_version()
+    assert mine["distributions"]["pytest"] == pytest.__version__
+    assert "pytest" not in others["distributions"]
+    assert found["pythons"][str(another)] == {"says": "it does not say what it has: JSONDecodeError"}
 
 
 def test_a_crash_is_the_cause_with_its_signal(tmp_path: Path) -> None:

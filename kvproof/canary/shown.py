@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import platform
-import shlex
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from kvproof.canary.cause import Cause, python_stack
 from kvproof.canary.factors import Effect, Levels
+from kvproof.canary.setting import setting
 from kvproof.canary.tree import Process, Tree
 from kvproof.traces.text import printable
 
-SCHEMA = "kvproof.canary/1"
+SCHEMA = "kvproof.canary/2"
 _SHOWN = 40
 Run = tuple[Levels, int, Tree, Cause | None]
 """A combination of levels, the how-manieth time, what became of the command, and why it failed."""
@@ -75,7 +72,7 @@ def _one(run: Run) -> list[str]:
 def document(runs: Sequence[Run], effects: Sequence[Effect]) -> dict[str, Any]:
     """Return all of it as JSON data."""
     return {
-        "schema": SCHEMA, "versions": versions(runs[0][2]), "runs": [
+        "schema": SCHEMA, "setting": setting(tree for _, _, tree, _ in runs), "runs": [
             {"levels": dict(levels), "number": number, "command": list(tree.command), "how": tree.how,
              "ready": tree.ready, "seconds": tree.seconds, "cause": asdict(why) if why is not None else None,
              "processes": [_process(process, tree) for process in tree.processes.values()], "logs": tree.logs}
@@ -95,21 +92,6 @@ def _process(process: Process, tree: Tree) -> dict[str, Any]:
         "stack": python_stack(process),
         "output": [{"at": piece.at, "stream": piece.stream, "text": piece.data.decode(errors="replace")}
                    for piece in process.output]}
-
-
-def versions(tree: Tree) -> Mapping[str, str]:
-    """Return what was run, as far as it can be seen from outside: the program, the system, and the image."""
-    release = {}
-    try:
-        text = Path("/etc/os-release").read_text()
-        release = dict(line.partition("=")[::2] for line in text.splitlines() if "=" in line)
-    except OSError:
-        pass
-    image = os.environ.get("KVPROOF_IMAGE", "")
-    if not image and any(Path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv")):
-        image = "a container; KVPROOF_IMAGE may name its image"
-    return {"command": shlex.join(tree.command), "system": platform.platform(), "python": sys.version.split()[0],
-            "release": release.get("PRETTY_NAME", "").strip('"'), "image": image}
 
 
 def outputs(tree: Tree) -> dict[str, str]:
