@@ -22,6 +22,7 @@ SPLICED = 64 * 1024
 """Bytes of a payload from which on they are moved within the kernel, and not through a buffer."""
 BATCH = 512 * 1024
 """Bytes of a payload that are waited for at once, for as long as more than twice as many are to come."""
+_NOTHING = memoryview(b"")
 _MOVE = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK
 
 
@@ -54,7 +55,7 @@ class Conduit:
         self.reading = True
         self.failure: Exception | None = None
         self._small = True
-        self._piece = memoryview(b"")
+        self._piece = _NOTHING
         self._buffer: memoryview | None = None
         self._unsent: memoryview | None = None
         self._marks: deque[tuple[int, Frame | Segment]] = deque()
@@ -93,9 +94,11 @@ class Conduit:
         self.source.watch_read(self._readable)
 
     def end(self) -> None:
-        """Be with nobody any more."""
+        """Be with nobody any more, and hold nothing any more: also a failure holds the buffer that it came in."""
         self.source.watch_read(None)
         self.sink.watch_write(None)
+        self.failure = None
+        self.segments.clear()
         self.give_back()
         if self._pipe is not None:
             self._stock.give_pipe(self._pipe)
@@ -358,7 +361,8 @@ class Conduit:
         """Give the buffer back, if nothing at hand lies in it."""
         if self._buffer is not None and not self.segments:
             self._stock.give_buffer(self._buffer)
-            self._buffer = None
+            # Nothing of ours is to hold a buffer that is in stock: it may be let go of there.
+            self._buffer, self._piece = None, _NOTHING
 
 
 def plain(bare: socket.socket) -> socket.socket:

@@ -35,7 +35,7 @@ _NOBODY = Asked()
 
 
 class _Ended(Exception):
-    """A fault has ended the connection."""
+    """A fault has ended the connection; kept without the frames that it came through, since they hold buffers."""
 
     def __init__(self, index: int, *, reset: bool) -> None:
         super().__init__(index)
@@ -137,7 +137,7 @@ class Relay:
                 try:
                     await requests.run()
                 except _Ended as end:
-                    ended.append(end)
+                    ended.append(end.with_traceback(None))
                     nursery.cancel_scope.cancel()
                 except OSError:
                     self._close("client", "reset")
@@ -157,7 +157,7 @@ class Relay:
                 self._close("client", "reset")
                 resets.append(server)
             except _Ended as end:
-                ended.append(end)
+                ended.append(end.with_traceback(None))
             except OSError:
                 self._close("server", "reset")
                 resets.append(self._client)
@@ -165,7 +165,7 @@ class Relay:
                 await self.client_gone.wait()
             nursery.cancel_scope.cancel()
         if ended:
-            raise ended[0]
+            raise ended.pop(0)
 
     async def _linger(self) -> None:
         """Close for writing, and see what the client does with that; whatever it sends now gets a reset."""

@@ -35,7 +35,7 @@ from kvproof.faults.families import (
     WrongType,
 )
 from kvproof.faults.fault import Fault
-from kvproof.faults.schedule import from_json
+from kvproof.faults.schedule import Schedule, from_json
 from kvproof.faults.servers import Server, valkey
 from kvproof.models.resp import encode_command
 from tests.wire import bare, read, scripted, told
@@ -325,18 +325,34 @@ def test_a_proxy_with_few_descriptors_lets_clients_wait(server: Server) -> None:
     assert done.stdout == "5000012 0 True it said nothing\n", done.stdout + done.stderr
 
 
+def resident(endpoint: Proxy) -> int:
+    """Return the MiB of memory of an endpoint's process."""
+    with open(f"/proc/{endpoint.pid}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) // 1024
+
+
 def test_long_requests_are_kept_nowhere(server: Server) -> None:
     with faults.proxy(server.address) as endpoint, bare(endpoint) as connection:
-
-        def resident() -> int:
-            with open(f"/proc/{endpoint.pid}/status") as status:
-                return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) // 1024
-
-        before = resident()
+        before = resident(endpoint)
         for number in range(150):
             connection.sendall(encode_command("DEL", *(f"{number}-{word}-{'x' * 480}" for word in range(900))))
             assert read(connection, 4) == b":0\r\n"
-        assert resident() - before < 40
+        assert resident(endpoint) - before < 40
+
+
+@pytest.mark.parametrize("schedule", [(), (Close(command="GET", after=20_000),), (Silence(command="GET", at=20_000),)],
+                         ids=["nothing", "close", "silence"])
+def test_endpoints_that_were_closed_leave_no_buffers_behind(schedule: Schedule, server: Server) -> None:
+    with server.connect() as truth:
+        truth.command("SET", "some", bytes(40_000))
+    with faults.proxy(server.address) as first:
+        before = resident(first)
+        for _ in range(60):
+            with faults.proxy(server.address, schedule) as endpoint, bare(endpoint) as connection:
+                connection.sendall(encode_command("SET", "other", bytes(40_000)) + encode_command("GET", "some"))
+                assert read(connection, 20_005)[:5] == b"+OK\r\n"
+                assert endpoint.pid == first.pid
+        assert resident(first) - before < 20
 
 
 HOSTILE: dict[str, tuple[str, str]] = {

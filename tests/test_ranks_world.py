@@ -144,6 +144,25 @@ def test_wrong_use_of_ranks_is_one_line(options: tuple[str, ...], says: str) -> 
     assert "Traceback" not in done.stderr
 
 
+_BARE = """
+from kvproof.connectors.rank_adapter import Load, RankAdapter
+
+class Bare(RankAdapter):
+    name, distribution, loads = "bare", "kvproof", (Load("load"),)
+    store = lookup = load = close = lambda self, *chunks: None
+"""
+
+
+def test_only_ranks_that_join_another_group_need_a_rebuild(tmp_path: Path) -> None:
+    for rebuilds, code, says in (("", 2, "Bare.rebuild is"), ("    rebuilds = False\n", 3, "bare:Bare")):
+        (tmp_path / "bare.py").write_text(_BARE + rebuilds)
+        done = subprocess.run([sys.executable, "-m", "kvproof", "check", "-c", "bare:Bare", "--ranks", "2", "--fault",
+                               "none"], capture_output=True, text=True, timeout=100, cwd=tmp_path, check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert ("expected a method of its own" in done.stderr) == (code == 2), done.stderr
+        assert says in done.stderr + done.stdout
+
+
 def test_the_plan_is_listed_with_what_is_left_out() -> None:
     command = [sys.executable, "-m", "kvproof", "check", "-c", "sharded-reference", "--ranks", "2", "--list"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)

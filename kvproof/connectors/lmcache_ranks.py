@@ -217,10 +217,6 @@ class LMCacheRanks(RankAdapter):
             engine.lookup_unpin(self._request)
         return int(got.long().cumprod(0).sum()) // self.engine.tokens
 
-    def rebuild(self, rendezvous: str, log: str) -> None:
-        """Do nothing that LMCache has: its ranks are started anew (`rebuilds`)."""
-        raise RuntimeError("the ranks of LMCache are started anew")
-
     def seams(self) -> Mapping[str, Seam]:
         """Return where this rank loads, and where its lookup server takes a request and answers it."""
         engine, server, later = self.engine.engine, self.engine.server, self._load.asynchronous

@@ -60,7 +60,9 @@ def _check_rank(adapter: type[RankAdapter]) -> None:
     names = [load.name for load in loads]
     fits = all(isinstance(each, str) and _NAME.fullmatch(each) for each in names) and len({*names}) == len(names)
     require("loads", fits, "names that differ, of 1 to 64 letters, digits, '_', '-' and '.'")
-    for method in ("store", "lookup", "load", "rebuild", "close"):
+    rebuilds: Any = getattr(adapter, "rebuilds", True)
+    require("rebuilds", type(rebuilds) is bool, "True or False")
+    for method in ("store", "lookup", "load", "close", *["rebuild"] * rebuilds):
         require(method, getattr(adapter, method) is not getattr(RankAdapter, method), "a method of its own")
 
 
