@@ -131,7 +131,9 @@ class RankAdapter:
     def rebuild(self, rendezvous: str, log: str) -> None:
         """Leave the group and join a new one, in which ranks that died have been replaced; all ranks do so at once.
 
-        Not called where a rank cannot (`rebuilds`). log: the file to which the steps of the new group are recorded, from step 0 on; "" for none.
+        Not called where a rank cannot (`rebuilds`).
+
+        log: the file to which the steps of the new group are recorded, from step 0 on; "" for none.
         """
         raise NotImplementedError
 
