@@ -51,12 +51,11 @@ def kinds(path: Path = SOURCE) -> list[Kind]:
 
 def mistakes(subjects: Mapping[str, str], obligations: Sequence[Obligation]) -> list[str]:
     """Return the lines of the table of named mistakes; subjects: the test that makes one of a subject in its model."""
-    lines, without = [], to_come()
+    lines = []
     for obligation in obligations:
         subject = obligation.id.partition(".")[0]
         for mutant in obligation.mutants:
-            made = (f"`{subjects[subject].format(obligation=obligation.id, mutant=mutant.id)}`" if subject in subjects
-                    else f"not yet: {without[subject]}")
+            made = f"`{subjects[subject].format(obligation=obligation.id, mutant=mutant.id)}`"
             lines.append(f"| {mutant.says} | `{mutant.id}` | `{obligation.id}` | {mutant.consequence} | {made} |")
     return lines
 
@@ -64,11 +63,6 @@ def mistakes(subjects: Mapping[str, str], obligations: Sequence[Obligation]) -> 
 def made_by(path: Path = SOURCE) -> dict[str, str]:
     """Return the test that makes a named mistake of a subject in its model, by subject."""
     return dict(tomllib.loads(path.read_text())["mistakes"])
-
-
-def to_come(path: Path = SOURCE) -> dict[str, str]:
-    """Return with what the model of a subject comes that there is not yet, by subject."""
-    return dict(tomllib.loads(path.read_text())["models_to_come"])
 
 
 def complaints(

@@ -25,14 +25,25 @@ class Tier:
         return self.fixed + size / self.bandwidth
 
 
-def slack(target: float, queueing: float, compute: float, transfer: float) -> float:
-    """Return the seconds of a TTFT target that are left for fetching."""
-    return target - queueing - compute - transfer
+@dataclass(frozen=True)
+class Budget:
+    """The time to the first token, in seconds: what is wanted, and what of it queueing and computing take."""
 
+    target: float
+    queueing: float
+    compute: float
 
-def critical(tiers: Sequence[Tier], size: float, left: float) -> list[Tier]:
-    """Return the tiers from which so many bytes are fetched in the time that is left; the others can only prefetch."""
-    return [tier for tier in tiers if tier.fetch(size) <= left]
+    def slack(self, transfer: float) -> float:
+        """Return the seconds that are left for fetching, when a transfer between servers takes so many."""
+        return self.target - self.queueing - self.compute - transfer
+
+    def in_time(self, tier: Tier, size: float, transfer: float) -> bool:
+        """Whether so many bytes are fetched from a tier in the time that is left."""
+        return tier.fetch(size) <= self.slack(transfer)
+
+    def critical(self, tiers: Sequence[Tier], size: float, transfer: float) -> list[Tier]:
+        """Return the tiers on the critical path; from the others can only be prefetched."""
+        return [tier for tier in tiers if self.in_time(tier, size, transfer)]
 
 
 @dataclass(frozen=True, slots=True)

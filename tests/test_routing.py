@@ -12,6 +12,7 @@ from kvproof.economics.trace import read
 from kvproof.models import requests, routing, workloads
 from kvproof.models.requests import Request
 from kvproof.models.routing import BoundedHash, Fleet, LeastLoaded, Policy, PrefixAware, RoundRobin, route
+from tests.economics_properties import watched
 from tests.mistakes import routing as mistakes
 from tests.test_requests import TRACE
 
@@ -28,46 +29,30 @@ def aware(kind: type[PrefixAware] = PrefixAware) -> PrefixAware:
 
 def crowded(policy: Policy, trace: list[Request]) -> str:
     """Say that a request waits longer than for another replica by more than recomputing all of it takes."""
-    fleet = Fleet(SIZE)
-    asked: list[str] = []
+    def look(request: Request, fleet: Fleet, chosen: int) -> str:
+        loads = [fleet.load(replica) for replica in range(SIZE)]
+        most = loads[chosen] - min(loads)
+        if most <= len(request.blocks) * requests.BLOCK_TOKENS / RATE:
+            return ""
+        return f"at {fleet.now:.2f} s replica {chosen} has {most:.2f} s more to do than another one"
 
-    class Watched(Policy):
-        name = policy.name
+    return watched(policy, trace, look, rate=RATE)
 
-        def choose(self, request: Request, fleet: Fleet) -> int:
-            chosen = policy.choose(request, fleet)
-            loads = [fleet.load(replica) for replica in range(SIZE)]
-            most = loads[chosen] - min(loads)
-            if most > len(request.blocks) * requests.BLOCK_TOKENS / RATE:
-                asked.append(f"at {fleet.now:.2f} s replica {chosen} has {most:.2f} s more to do than another one")
-            return chosen
 
-    route(trace, Watched(SIZE), capacity=10_000, rate=RATE, fleet=fleet)
-    return asked[0] if asked else ""
+def overfull(policy: BoundedHash, trace: list[Request]) -> str:
+    """Say that a request goes to a replica that has as many as the bound allows."""
+    def look(request: Request, fleet: Fleet, chosen: int) -> str:
+        has = fleet.waiting
+        most = math.ceil((1 + policy.slack) * (sum(has) + 1) / SIZE)
+        return f"replica {chosen} has {has[chosen]} requests, and {most} are allowed" if has[chosen] >= most else ""
+
+    return watched(policy, trace, look, rate=RATE)
 
 
 def herd(policy: Policy) -> str:
     """Say that a burst of as many requests as there are replicas, at idle ones, does not go to each."""
     counts = route(workloads.burst(SIZE), policy, capacity=1000, rate=RATE).counts
     return "" if set(counts) == {1} else f"a burst of {SIZE} went to {counts}"
-
-
-def overfull(policy: BoundedHash, trace: list[Request]) -> str:
-    """Say that a replica has more requests than the bound allows."""
-    found: list[str] = []
-
-    class Watched(Policy):
-        name = policy.name
-
-        def choose(self, request: Request, fleet: Fleet) -> int:
-            chosen = policy.choose(request, fleet)
-            most = math.ceil((1 + policy.slack) * (sum(fleet.waiting) + 1) / SIZE)
-            if fleet.waiting[chosen] + 1 > most:
-                found.append(f"replica {chosen} has {fleet.waiting[chosen] + 1} requests, and {most} are allowed")
-            return chosen
-
-    route(trace, Watched(SIZE), capacity=10_000, rate=RATE)
-    return found[0] if found else ""
 
 
 def uneven(kind: type[BoundedHash]) -> str:
