@@ -137,8 +137,8 @@ class _Stage:
         struck = self._struck()
         self._exact &= not struck
         stepped = Stepped(reports, found, ends, collectives.read(world.entered), world.unanswered)
-        self.played.steps += [f"{step}{f' ({chr(44).join(struck)} struck)' if struck else ''}",
-                              *(f"  {line}" for line in world.steps[begun:])]
+        done = f" ({', '.join(struck)} struck)" if struck else ""
+        self.played.steps += [f"{step}{done}", *(f"  {line}" for line in world.steps[begun:])]
         for end in ends:
             self.played.behaviour.add(f"{self.case.load}:{'+'.join(struck)}:{end.how}:{alike(end.words)[:80]}")
         self.played.behaviour.add(f"{self.case.load}:{'+'.join(struck)}:promised {min(found, 3)} of {min(there, 3)}")
