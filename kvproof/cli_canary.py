@@ -14,7 +14,8 @@ from kvproof.errors import UsageError
 
 if TYPE_CHECKING:
     from kvproof.canary.cause import Cause
-    from kvproof.canary.tree import Ready, Tree
+    from kvproof.canary.tree import Tree
+    from kvproof.canary.watch import Ready
 
 _CANARY = """Run an engine's start, or any command, and say why it fails.
 
@@ -59,7 +60,7 @@ def _seconds(text: str) -> float:
 
 def _canary(options: argparse.Namespace) -> int:
     from kvproof.canary import factors
-    from kvproof.canary.tree import Ready
+    from kvproof.canary.watch import Ready
     from kvproof.results import check_writable, make_directory
 
     command = options.words[1:] if options.words[:1] == ["--"] else options.words
@@ -91,7 +92,7 @@ def _canary(options: argparse.Namespace) -> int:
 def _one(options: argparse.Namespace, command: list[str], levels: Mapping[str, str], ready: Ready
          ) -> tuple[Tree, Cause | None]:
     from kvproof.canary.cause import cause
-    from kvproof.canary.tree import run
+    from kvproof.canary.watch import run
 
     tree = run(command, within=options.within, ready=ready, logs=options.log, environment=levels, progress=_progress)
     if sys.stderr.isatty():

@@ -110,6 +110,16 @@ def test_exit_0_without_service_fails_only_where_it_was_to_serve(tmp_path: Path)
     assert (done.returncode, run["cause"]) == (0, None)
 
 
+def test_what_was_logged_before_the_start_is_no_cause_of_it_however_much_is_written_elsewhere(tmp_path: Path) -> None:
+    log = tmp_path / "engine.log"
+    log.write_text("ERROR of yesterday\n")
+    os.utime(log, (1e9, 1e9))
+    done, run = seen(tmp_path, what="busy log", environment={"ENGINE_LOG": str(log)})
+    assert done.returncode == 1
+    assert run["logs"] == {str(log): "INFO stopping\n"}
+    assert run["cause"]["kind"] == "exit code", run["cause"]
+
+
 @pytest.mark.parametrize("what", ["log", "closed log"])
 def test_an_error_that_is_only_in_a_log_file_is_found(what: str, tmp_path: Path) -> None:
     log = tmp_path / "engine.log"

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TextIO
 
-OPEN: list[object] = []
+OPEN: list[TextIO] = []
 
 
 def deep(options: dict[str, int]) -> None:
@@ -33,6 +34,12 @@ def worker(what: str) -> None:
         log.flush()
         if what == "closed log":
             log.close()
+        sys.exit(3)
+    if what == "busy log":
+        OPEN.append(open(os.environ["ENGINE_LOG"], "a"))  # noqa: SIM115  # as above
+        Path(f"{os.environ['ENGINE_LOG']}.weights").write_bytes(bytes(1 << 20))
+        time.sleep(2)
+        print("INFO stopping", file=OPEN[-1], flush=True)
         sys.exit(3)
     if what == "interaction" and os.environ["CONNECTOR"] == "remote" and os.environ["BLOCKS"] == "large":
         deep({"blocks": 7})
