@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -101,6 +102,14 @@ def test_a_hang_is_stopped_and_says_where_it_was(tmp_path: Path) -> None:
     assert any(place.startswith("poll") or "popen_fork" in place for place in run["processes"][0]["stack"])
     for each in run["processes"]:
         assert not Path(f"/proc/{each['pid']}").exists()
+
+
+def test_a_process_that_has_stopped_itself_hears_that_it_is_to_end(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "kvproof", "canary", "--within", "1", "--json", str(tmp_path / "json"),
+                           "--", "sh", "-c", "kill -STOP $$; echo no"], capture_output=True, text=True, timeout=60,
+                          check=False)
+    [stopped] = json.loads((tmp_path / "json").read_text())["runs"][0]["processes"]
+    assert (done.returncode, stopped["signal"], stopped["output"]) == (1, signal.SIGABRT, []), "and needs no SIGKILL"
 
 
 def test_exit_0_without_service_fails_only_where_it_was_to_serve(tmp_path: Path) -> None:

@@ -280,10 +280,10 @@ class _Watch:
 
 
 def _kill(pid: int, number: int) -> None:
-    try:
+    """Send a signal, and let a process go on that was stopped: it would not hear of it."""
+    with suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass  # It has ended meanwhile.
+        os.kill(pid, signal.SIGCONT)
 
 
 def _drain(stream: socket.socket) -> None:
