@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,24 @@ def test_tracebacks_in_logs_with_prefixes_are_read() -> None:
             "RuntimeError: Engine core initialization failed\n")
     assert [(line, place) for line, place, _ in tracebacks(text)] == [
         ("KeyError: 1", "start (core.py:3)"), ("RuntimeError: Engine core initialization failed", "run (api.py:9)")]
+
+
+def test_of_an_exception_group_each_part_is_read() -> None:
+    def deep(what: str) -> None:
+        raise ValueError(what)
+
+    caught: list[Exception] = []
+    for what in ("blocks", "ranks"):
+        try:
+            deep(what)
+        except ValueError as error:
+            caught.append(error)
+    try:
+        raise ExceptionGroup("two tasks", [caught[0], ExceptionGroup("one of them", caught[1:])])
+    except ExceptionGroup as group:
+        text = "".join(traceback.format_exception(group))
+    assert [(line, place.partition(" ")[0]) for line, place, _ in tracebacks(text)] == [
+        ("ValueError: blocks", "deep"), ("ValueError: ranks", "deep")]
 
 
 def test_many_processes_and_much_output_are_followed(tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ _REFERS = re.compile(r"see (?:the )?(?:root cause|above|log|stack)|initializatio
                      re.IGNORECASE)
 _HARMLESS = re.compile(r"^\W*(?:INFO|DEBUG|TRACE)\b|\b0 (?:errors|failures|failed)\b|\bno errors?\b|"
                        r"error[_-]?rate|errors?=0", re.IGNORECASE)
+_BAR = re.compile(r"^\s*[|+] ?")
+"""With what each line of an exception group begins."""
+_GROUP = re.compile(r"^(?:[\w.]+\.)?\w*ExceptionGroup: ")
 _ABORTED = "Fatal Python error: Aborted"
 """What a Python process says that the canary has asked where it is."""
 
@@ -101,19 +104,23 @@ def _tracebacks(tree: Tree) -> Iterator[Cause]:
 
 
 def tracebacks(text: str) -> Iterator[tuple[str, str, int]]:
-    """Return each traceback of a text: its exception, its innermost frame, where it begins; the first is the root."""
+    """Return each traceback of a text: its exception, its innermost frame, where it begins; the first is the root.
+
+    Of an exception group it is that of each part.
+    """
     at = text.find(_TRACEBACK)
     while at >= 0:
         lines, place = text[at:].split("\n"), ""
         indent = text[text.rfind("\n", 0, at) + 1: at]
         for line in lines[1:400]:
             # A line of a log may begin with a name or a time, as its first line did.
-            plain = line.removeprefix(indent) if indent and line.startswith(indent) else line
+            plain = _BAR.sub("", line) if _BAR.match(indent) else line.removeprefix(indent)
             frame = re.match(r'\s+File "(?:.*/)?([^"/]+)", line (\d+), in (\S+)', plain)
             if frame is not None:
                 place = f"{frame[3]} ({frame[1]}:{frame[2]})"
             elif plain[:1] not in (" ", "\t", "") and place and (_EXCEPTION.match(plain.strip()) or ": " in plain):
-                yield plain.strip()[:500], place, at
+                if not _GROUP.match(plain):
+                    yield plain.strip()[:500], place, at
                 break
         at = text.find(_TRACEBACK, at + 1)
 
