@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
     plan.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where buffers live")
     _written(plan)
     plan.set_defaults(command=_bounded(_plan))
-    kinds = plan.add_subparsers(title="of a trace", metavar="")
+    kinds = plan.add_subparsers(title="of a trace", metavar="KIND")
 
     tiers = kinds.add_parser("tiers", help="how large a cache has to be")
     tiers.add_argument("trace", type=Path, metavar="TRACE")
@@ -63,7 +63,7 @@ def add(commands: Any) -> None:
     routing.add_argument("trace", type=Path, nargs="?", metavar="TRACE")
     routing.add_argument("--prefixes", type=_whole, metavar="N",
                          help="in place of a trace: prompts that are one of N prefixes of 8 blocks")
-    routing.add_argument("--requests", type=_whole, default=20_000, metavar="N", help="of such prompts (20000)")
+    routing.add_argument("--requests", type=_whole, metavar="N", help="of such prompts (20000)")
     routing.add_argument("--replicas", type=_whole, default=8, metavar="N", help="(8)")
     routing.add_argument("--capacity", type=_whole, default=4000, metavar="BLOCKS", help="of each cache (4000)")
     routing.add_argument("--rate", type=_positive, default=10_000.0, metavar="TOKENS/S", help="of each replica (10000)")
@@ -102,20 +102,26 @@ def _written(parser: argparse.ArgumentParser, *, beside: bool = False) -> None:
                             default=argparse.SUPPRESS if beside else None)
 
 
+_MOST = 1e18
+
+
 def _number(text: str) -> float:
     try:
         found = float(text)
     except ValueError:
         found = -1.0
-    if not 0 <= found < 1e18:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text!r}")
+    if not 0 <= found < _MOST:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to {_MOST:g}, got {text[:40]!r}")
     return found
 
 
 def _positive(text: str) -> float:
-    found = _number(text)
+    try:
+        found = _number(text)
+    except argparse.ArgumentTypeError:
+        found = 0.0
     if not found:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number above 0, up to {_MOST:g}, got {text[:40]!r}")
     return found
 
 
@@ -127,9 +133,12 @@ def _share(text: str) -> float:
 
 
 def _whole(text: str) -> int:
-    found = _positive(text)
+    try:
+        found = _positive(text)
+    except argparse.ArgumentTypeError:
+        found = 0.5
     if found != int(found) or found > 1e8:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to 10^8, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to 10^8, got {text[:40]!r}")
     return int(found)
 
 
@@ -138,6 +147,10 @@ def _plan(options: argparse.Namespace) -> int:
 
     _checked(options)
     if not options.measure:
+        given = [f"--{name.replace('_', '-')}" for name in ("connector", "chunk_bytes", "server")
+                 if getattr(options, name) is not None]
+        if given:
+            raise UsageError(f"{' '.join(given)} is of --measure; give both, or neither")
         _need(options, "plan", "size", "rate", "bandwidth")
         plan = plans.cost(options.size, options.rate, options.bandwidth, options.fixed or 0.0, options.tokens or [])
         return _show(options, [plan], lambda: plots.cost(plan))
@@ -148,6 +161,8 @@ def _plan(options: argparse.Namespace) -> int:
             raise UsageError(f"--{name} is what --measure finds; leave one of them out")
     if (options.size is None) != (options.rate is None):
         raise UsageError("--measure: give --size and --rate both, for what it says of hits, or neither")
+    if options.tokens and options.size is None:
+        raise UsageError("--tokens: what it says of hits needs --size and --rate")
     version, points = measure.loads(
         options.connector, chunk_bytes=options.chunk_bytes or measure.CHUNK_BYTES, server=options.server,
         device=options.device, progress=_progress)
@@ -192,8 +207,10 @@ def _routing(options: argparse.Namespace) -> int:
     _of_a_trace(options)
     if (options.trace is None) == (options.prefixes is None):
         raise UsageError("name a TRACE, or --prefixes N, and not both")
+    if options.trace is not None and options.requests is not None:
+        raise UsageError("--requests is of prompts that are made up (--prefixes); leave it out with a trace")
     trace = traces.of_prefixes(options.trace) if options.trace is not None else workloads.shared(
-        options.prefixes, options.requests, own=0)
+        options.prefixes, options.requests or 20_000, own=0)
     plan = plans.routes(trace, options.replicas, options.capacity, options.rate, options.beginning)
     return _show(options, [plan], lambda: plots.routes(plan))
 
@@ -212,9 +229,12 @@ def _simulate(options: argparse.Namespace) -> int:
         for name in options.facts:
             if name not in facts.ROWS:
                 raise UsageError(f"--facts {name}: expected one of {', '.join(facts.ROWS)}")
+        if options.plot is not None and len(options.facts) > 1:
+            raise UsageError(f"--plot draws one run; give one of --facts {' --facts '.join(options.facts)}")
         rows = [facts.ROWS[name] for name in options.facts]
+        first, tokens = rows[0], facts.TOKENS[1]
         return _show(options, [plans.facts(row, options.seeds) for row in rows], lambda: plots.latency(
-            rows[0].engine, lambda rate: facts.arrivals(0, rate), facts.TOKENS[1], facts.TOKENS[1] * facts.CACHED))
+            first.engine, f" ({first.id})", lambda rate: facts.arrivals(0, rate), tokens, tokens * facts.CACHED))
     _need(options, "simulate", "size", "rate", "bandwidth", "arrivals", "tokens")
     if options.deadline is not None and not options.asynchronous:
         raise UsageError("--deadline is of --asynchronous lookups; give both, or neither")
@@ -225,8 +245,9 @@ def _simulate(options: argparse.Namespace) -> int:
     def arrivals(rate: float, seed: int = 0) -> Any:
         return poisson(rate, options.requests or 450, seed, [options.tokens], cached)
 
-    plan = plans.simulated(engine, lambda seed: arrivals(options.arrivals, seed), options.seeds)
-    return _show(options, [plan], lambda: plots.latency(engine, arrivals, options.tokens, options.tokens * cached))
+    plan = plans.simulated(engine, lambda seed: arrivals(options.arrivals, seed), options.seeds, options.arrivals,
+                           engine.keeps_up(options.tokens, options.tokens * cached))
+    return _show(options, [plan], lambda: plots.latency(engine, "", arrivals, options.tokens, options.tokens * cached))
 
 
 def _of_a_trace(options: argparse.Namespace) -> None:

@@ -15,6 +15,7 @@ import pytest
 from kvproof.economics import plans
 from kvproof.economics.trace import read
 from kvproof.models import reuse
+from kvproof.models.estimate import Estimate
 from kvproof.models.requests import Request
 from tests.test_requests import HEAD, TRACE, power
 
@@ -151,6 +152,10 @@ def test_an_engine_of_ones_own_is_simulated() -> None:
     (("plan", "tiers", str(HEAD), "--from", "10", "--to", "5"), "expected the lesser first"),
     (("simulate",), "needs --size --rate --bandwidth --arrivals --tokens"),
     (("simulate", "--facts", "h9"), "expected one of h1b, h2b, h3, h5b"),
+    (("simulate", "--facts", "h3", "--facts", "h5b", "--plot", "x.png"), "--plot draws one run"),
+    (("plan", "-c", "redis-py"), "--connector is of --measure; give both"),
+    (("plan", "--measure", "-c", "redis-py", "--tokens", "5"), "needs --size and --rate"),
+    (("plan", "routing", str(HEAD), "--requests", "3"), "leave it out with a trace"),
     (("simulate", "--facts", "h3", "--instances", "2"), "has figures of its own; leave --instances out"),
     (("simulate", "--facts", "h3", "--asynchronous", "--requests", "9"), "leave --requests --asynchronous out"),
     (("simulate", "--size", "1", "--rate", "1", "--bandwidth", "1", "--arrivals", "1", "--tokens", "1", "--deadline",
@@ -168,6 +173,28 @@ def test_numbers_out_of_bounds_are_refused(words: tuple[str, ...]) -> None:
     done = kvproof(*words)
     assert done.returncode == 2
     assert "expected a" in done.stderr
+
+
+def test_a_queue_that_is_overloaded_is_no_steady_one() -> None:
+    words = ("--size", "48400", "--rate", "52200", "--bandwidth", "0.85e9", "--tokens", "16390", "--arrivals")
+    done = kvproof("simulate", *words, "1.21")
+    assert done.stdout.startswith("1.21 requests a second are more than it keeps up with (1.07): there is no steady"), (
+        done.stdout)
+    assert kvproof("simulate", *words, "1.0").stdout.startswith("TTFT: median")
+
+
+@pytest.mark.parametrize(("tokens", "chosen", "most"), [(1000, "recompute", 0.0), (19_000, "recompute", 0.0223),
+                                                        (100_000, "load", 0.0), (21_000, "load", 0.0283)])
+def test_a_choice_by_an_estimate_costs_at_most_what_its_intervals_allow(tokens: int, chosen: str, most: float) -> None:
+    measured = Estimate(0.3, (0.28, 0.32), 1e9, (0.9e9, 1.1e9), 0.1, 6)
+    plan = plans.cost(10_000.0, 40_000.0, 1e9, 0.3, [tokens], measured)
+    [one] = plan.data["hits"]
+    assert (one["choice"], one["regret_at_most"]) == (chosen, pytest.approx(most, abs=0.002))
+    for fixed in (0.28, 0.32):
+        for bandwidth in (0.9e9, 1.1e9):
+            load, recompute = fixed + tokens * 10_000 / bandwidth, tokens / 40_000
+            cost = load - recompute if chosen == "load" else recompute - load
+            assert cost <= one["regret_at_most"] + 1e-9
 
 
 def test_plots_without_matplotlib_are_refused_in_a_line(tmp_path: Path) -> None:

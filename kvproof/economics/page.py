@@ -12,7 +12,7 @@ _PAGE = """<!doctype html>
 <title>When does a remote cache pay?</title>
 <style>
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1c1c1c; }
-pre { background: #f5f5f3; padding: .8rem 1rem; overflow-x: auto; font-size: 13px; }
+pre { background: #f5f5f3; padding: .8rem 1rem; white-space: pre-wrap; font-size: 13px; }
 svg { max-width: 100%; height: auto; }
 </style>
 <h1>When does a remote cache pay?</h1>

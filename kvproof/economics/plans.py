@@ -11,7 +11,7 @@ from typing import Any
 
 from kvproof.economics.facts import Row, told
 from kvproof.models import reuse, routing
-from kvproof.models.cost import Choice, Cost
+from kvproof.models.cost import Cost
 from kvproof.models.estimate import Estimate
 from kvproof.models.queueing import Asked, Engine, Simulated, simulate
 from kvproof.models.requests import BLOCK_TOKENS, Request, summary
@@ -44,7 +44,8 @@ def cost(size: float, rate: float, bandwidth: float, fixed: float, tokens: Seque
     if tier.fast(Fraction(1)):
         data["least_tokens"] = least = float(tier.least_tokens())
         lines.append(f"from n* = {least:,.0f} tokens on a hit is loaded; below that it is recomputed (T0 R = "
-                     f"{data['floor_tokens']:,.0f}: no bandwidth makes a shorter one pay)")
+                     f"{data['floor_tokens']:,.0f}: no bandwidth makes a shorter one pay)" if fixed else
+                     "a hit of any length is loaded, since a load takes nothing besides")
     else:
         data["least_tokens"] = None
         lines.append("every hit is recomputed: no length makes it pay at this bandwidth")
@@ -55,19 +56,18 @@ def cost(size: float, rate: float, bandwidth: float, fixed: float, tokens: Seque
         one = {"tokens": count, "load": load, "recompute": recompute, "choice": chosen, "gains": abs(load - recompute)}
         words = f"{count:>9,} tokens: load {load:.3f} s, recompute {recompute:.3f} s: {chosen}"
         if measured is not None:
-            one["regret_at_most"] = regret = _regret(measured, count * size, load, recompute)
+            one["regret_at_most"] = regret = _regret(measured, count * size, recompute, chosen == "load")
             words += f"; the estimate may cost {regret:.3f} s at most"
         data["hits"].append(one)
         lines.append(words)
     return Plan(data, lines)
 
 
-def _regret(measured: Estimate, size: float, load: float, recompute: float) -> float:
-    """Return what a choice by the estimate can cost at most, when the truth is within its intervals."""
+def _regret(measured: Estimate, size: float, recompute: float, loads: bool) -> float:
+    """Return what the choice can cost at most, wherever within its intervals the truth is."""
     slowest = measured.fixed_interval[1] + size / measured.bandwidth_interval[0]
     fastest = measured.fixed_interval[0] + size / measured.bandwidth_interval[1]
-    error = Fraction(max(slowest - load, load - fastest, 0.0))
-    return float(Choice(Fraction(load), Fraction(recompute), error, Fraction(0)).regret_bound())
+    return max(0.0, slowest - recompute if loads else recompute - max(0.0, fastest))
 
 
 def estimated(name: str, version: str, found: Estimate) -> Plan:
@@ -180,12 +180,15 @@ def facts(row: Row, seeds: int) -> Plan:
         unit = "" if each.name == "late" else " s"
         range_ = f" ({each.low:.2f} to {each.high:.2f} over the measured bandwidths)" if each.low != each.high else ""
         lines.append(f"  {each.name:<7} measured {each.measured:.2f}{unit}, simulated {each.simulated:.2f}{unit}"
-                     f"{range_}: {each.deviation:+.0%}")
+                     f"{range_}: {round(each.deviation, 2) + 0.0:+.0%}")
     return Plan(data, [*lines, *(f"  the source does not give {each}" for each in row.assumed)])
 
 
-def simulated(engine: Engine, arrivals: Callable[[int], Sequence[Asked]], seeds: int) -> Plan:
-    """Return what becomes of requests at an engine; the median over seeds."""
+def simulated(engine: Engine, arrivals: Callable[[int], Sequence[Asked]], seeds: int, rate: float, most: float) -> Plan:
+    """Return what becomes of requests at an engine, the median over seeds.
+
+    rate: how many come a second; most: with how many the engine keeps up.
+    """
     runs = [simulate(engine, arrivals(seed)) for seed in range(seeds)]
 
     def middle(figure: Callable[[Simulated], float]) -> float:
@@ -193,10 +196,14 @@ def simulated(engine: Engine, arrivals: Callable[[int], Sequence[Asked]], seeds:
 
     shares = {how: middle(lambda run, how=how: run.share(how))  # type: ignore[misc]  # a default binds it
               for how in ("loaded", "recomputed", "late", "memory")}
-    data = {"plan": "simulated", "seeds": seeds, "median": middle(lambda run: run.percentile(0.5)),
-            "p99": middle(lambda run: run.percentile(0.99)), "queued": middle(lambda run: run.queued),
-            "busy": middle(lambda run: run.busy), "shares": shares}
+    data = {"plan": "simulated", "seeds": seeds, "keeps_up_with": most,
+            "median": middle(lambda run: run.percentile(0.5)), "p99": middle(lambda run: run.percentile(0.99)),
+            "queued": middle(lambda run: run.queued), "busy": middle(lambda run: run.busy), "shares": shares}
     told = ", ".join(f"{share:.1%} {how}" for how, share in shares.items() if share)
-    lines = [f"TTFT: median {data['median']:.3f} s, p99 {data['p99']:.3f} s (median of {seeds} seeds)",
-             f"at most {data['queued']:g} wait at once; the engine prefills {data['busy']:.1%} of the time", told]
+    lines = [f"TTFT: median {data['median']:.3f} s, p99 {data['p99']:.3f} s",
+             f"at most {data['queued']:g} wait at once; the engine prefills {data['busy']:.1%} of the time", told,
+             f"each is the median over {seeds} seeds"]
+    if rate > most:
+        lines.insert(0, f"{rate:g} requests a second are more than it keeps up with ({most:.3g}): there is no steady "
+                        "state, and all of this grows with the number of requests")
     return Plan(data, lines)

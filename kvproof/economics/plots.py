@@ -128,17 +128,17 @@ def routes(plan: Plan) -> Any:
     return figure
 
 
-def latency(engine: Engine, arrivals: Callable[[float], Any], tokens: float, cached: float) -> Any:
+def latency(engine: Engine, of: str, arrivals: Callable[[float], Any], tokens: float, cached: float) -> Any:
     """Draw the median TTFT against the rate of requests, with the region in which there is no steady state.
 
-    arrivals: makes requests that come so many a second; tokens: of a prompt in the mean, cached: of which L2 has so
-    many.
+    of: what run it is of, for its title. arrivals: makes requests that come so many a second. tokens: of a prompt in
+    the mean; cached: of which L2 has so many.
     """
     figure = _figure()
     limit = engine.keeps_up(tokens, cached)
     rates = [limit * step / 20 for step in range(2, 31)]
     runs = [simulate(engine, arrivals(rate)) for rate in rates]
-    axes = _axes(figure, "Latency against load", "requests a second", "seconds to the first token")
+    axes = _axes(figure, f"Latency against load{of}", "requests a second", "seconds to the first token")
     axes.plot(rates, [run.percentile(0.5) for run in runs], color=_INK, label="median")
     axes.plot(rates, [run.percentile(0.99) for run in runs], color=_SECOND, label="p99")
     axes.axvspan(limit, rates[-1], color="#f3d9cb", zorder=0, label="more than it keeps up with")
