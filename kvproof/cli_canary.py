@@ -38,7 +38,7 @@ def add(commands: Any) -> None:
                                  usage="kvproof canary [options] -- CMD ...")
     canary.add_argument("--within", type=_seconds, default=300.0, metavar="SECONDS", help="it has to serve in (300)")
     canary.add_argument("--ready", metavar="REGEX", default="", help="it serves once this is in its output")
-    canary.add_argument("--port", type=int, default=0, metavar="N", help="it serves once this port takes connections")
+    canary.add_argument("--port", type=int, metavar="N", help="it serves once this port takes connections")
     canary.add_argument("--log", action="append", metavar="GLOB", default=[], help="a log file; may be repeated")
     canary.add_argument("--factor", action="append", metavar="NAME=a,b", default=[], help="may be repeated")
     canary.add_argument("--repeat", type=int, default=1, metavar="N", help="how often each combination is run (1)")
@@ -68,8 +68,10 @@ def _canary(options: argparse.Namespace) -> int:
         raise UsageError("name the command after --: kvproof canary -- CMD ...")
     if not 1 <= options.repeat <= 1000:
         raise UsageError(f"--repeat {options.repeat}: expected a number from 1 to 1000")
-    if not 0 <= options.port < 65536:
-        raise UsageError(f"--port {options.port}: expected a port")
+    if options.port is not None and not 0 < options.port < 65536:
+        raise UsageError(f"--port {options.port}: expected a port from 1 to 65535")
+    if not all(options.log):
+        raise UsageError("--log: expected the name of a file, or a pattern of such names; got nothing")
     try:
         re.compile(options.ready)
     except re.error as error:
@@ -81,7 +83,7 @@ def _canary(options: argparse.Namespace) -> int:
         check_writable(options.json)
     if options.outputs is not None:
         make_directory(options.outputs)
-    ready = Ready(options.ready, options.port)
+    ready = Ready(options.ready, options.port or 0)
     runs = []
     for levels in factors.combinations(chosen):
         for number in range(options.repeat):

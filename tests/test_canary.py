@@ -100,7 +100,10 @@ def test_a_hang_is_stopped_and_says_where_it_was(tmp_path: Path) -> None:
     assert run["cause"]["line"] == "it neither served nor ended in time"
     assert run["cause"]["place"].startswith("wait_for_a_peer (start.py:")
     assert all(each["stopped"] and each["ended"] is not None for each in run["processes"])
-    assert any(place.startswith("poll") or "popen_fork" in place for place in run["processes"][0]["stack"])
+    stacks = [each["stacks"][0] for each in run["processes"]]
+    assert any("popen_fork" in frame for frame in stacks[0]), "the engine waits for its worker"
+    assert stacks[1][0].startswith("wait_for_a_peer (start.py:")
+    assert done.stdout.startswith("a hang: it neither served nor ended in time")
     for each in run["processes"]:
         assert not Path(f"/proc/{each['pid']}").exists()
 
@@ -134,12 +137,92 @@ def test_what_was_logged_before_the_start_is_no_cause_of_it_however_much_is_writ
 def test_an_error_that_is_only_in_a_log_file_is_found(what: str, tmp_path: Path) -> None:
     log = tmp_path / "engine.log"
     log.write_text("ERROR of yesterday\n")
-    # A log that a process has open is seen by itself; one that it has closed again has to be named.
-    words = ["--log", str(tmp_path / "*.log")] if what == "closed log" else []
-    done, run = seen(tmp_path, *words, what=what, environment={"ENGINE_LOG": str(log)})
+    done, run = seen(tmp_path, what=what, environment={"ENGINE_LOG": str(log)})
     assert done.returncode == 1
     assert (run["cause"]["kind"], run["cause"]["line"]) == ("log", "ERROR cannot allocate 3 GiB for KV blocks")
     assert str(log) in run["cause"]["who"]
+
+
+@pytest.mark.parametrize(("name", "named", "found"), [
+    ("engine.log", False, True), ("logs/engine", False, True), ("engine.err", False, True), ("weights", False, False),
+    ("weights", True, True)])
+def test_a_file_that_is_written_and_closed_is_a_log_by_its_name_or_if_it_is_named(
+    name: str, named: bool, found: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "here" / name
+    file.parent.mkdir(parents=True)
+    file.write_text("ERROR of yesterday, which is longer than what follows\n")
+    for mode, begins in (("a", True), ("w", False)):
+        code = f"import sys; open({str(file)!r}, {mode!r}).write('cannot allocate\\n'); sys.exit(3)"
+        done, run = _run(tmp_path, *(["--log", str(file)] if named else []), "--", sys.executable, "-c", code)
+        assert done.returncode == 1
+        assert run["logs"] == ({str(file): "cannot allocate\n"} if found else {}), (mode, begins)
+
+
+def _run(tmp_path: Path, *words: str) -> tuple[subprocess.CompletedProcess[str], Any]:
+    done = subprocess.run([sys.executable, "-m", "kvproof", "canary", "--json", str(tmp_path / "json"), *words],
+                          capture_output=True, text=True, timeout=90, check=False, cwd=tmp_path)
+    return done, json.loads((tmp_path / "json").read_text())["runs"][0]
+
+
+def test_a_file_is_seen_however_it_is_named_and_opened(tmp_path: Path) -> None:
+    folder = tmp_path / "there"
+    folder.mkdir()
+    code = ("import os, sys\nat = os.open('there', os.O_RDONLY)\n"
+            "os.write(os.open('one.log', os.O_WRONLY | os.O_CREAT, dir_fd=at), b'cannot one')\n"
+            "os.chdir('there')\nopen('../two.log', 'x').write('cannot two')\nos.symlink('one.log', 'three')\n"
+            "open('three', 'a').write(', nor this')\nsys.exit(3)")
+    _, run = _run(tmp_path, "--", sys.executable, "-c", code)
+    assert run["logs"] == {str(folder / "one.log"): "cannot one, nor this", str(tmp_path / "two.log"): "cannot two"}
+
+
+def test_of_one_process_the_traceback_with_which_it_ended_is_the_cause(tmp_path: Path) -> None:
+    code = """
+import sys, traceback
+try:
+    import nothing_like_it
+except ImportError:
+    traceback.print_exc()
+try:
+    {}["blocks"]
+except KeyError as error:
+    raise ValueError("no blocks") from error
+"""
+    _, run = _run(tmp_path, "--", sys.executable, "-c", code)
+    assert run["cause"]["line"] == "KeyError: 'blocks'", "of what came of one another the first"
+    alive, run = _run(tmp_path, "--", sys.executable, "-c", code.partition("try:\n    {}")[0])
+    assert (alive.returncode, run["cause"]) == (0, None)
+    assert alive.stdout.splitlines()[1].startswith("but: ModuleNotFoundError: No module named 'nothing_like_it'")
+
+
+def test_a_failure_that_a_pipe_hides_is_shown_although_the_command_says_that_all_is_well(tmp_path: Path) -> None:
+    done, run = _run(tmp_path, "--", "sh", "-c", f"{sys.executable} -c 'raise ValueError(3)' 2>&1 | tee out.txt")
+    assert (done.returncode, run["cause"]) == (0, None)
+    assert "but: ValueError: 3" in done.stdout
+    assert [sign["line"] for sign in run["signs"]] == ["ValueError: 3"]
+
+
+def test_whose_output_its_parent_keeps_is_found_by_its_exit_code(tmp_path: Path) -> None:
+    inner = "raise ValueError(3)"
+    middle = (f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', {inner!r}], "
+              "capture_output=True).returncode)")
+    outer = (f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', {middle!r}], "
+             "capture_output=True).returncode)")
+    _, run = _run(tmp_path, "--", sys.executable, "-c", outer)
+    first = run["processes"][-1]
+    assert run["cause"]["line"] == ("exit code 1, and what it said, if anything, was not seen; 2 above it failed after "
+                                    "it")
+    assert str(first["pid"]) in run["cause"]["who"]
+
+
+def test_where_a_hang_was_is_said_in_ones_own_code(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import queue\n\n\ndef wait_for_worker():\n    queue.Queue().get()\n\n\n"
+                                      "wait_for_worker()\n")
+    done, run = _run(tmp_path, "--within", "2", "--", sys.executable, "mine.py")
+    assert run["cause"]["place"].startswith("wait_for_worker (mine.py:5), in wait (threading.py:")
+    assert [frame.partition(" ")[0] for frame in run["processes"][0]["stacks"][0]] == [
+        "wait", "get", "wait_for_worker", "<module>"]
+    assert ": ended by the canary, 0 bytes of output" in done.stdout
 
 
 @pytest.mark.parametrize("how", ["port", "text"])
@@ -184,6 +267,7 @@ def test_what_is_no_factor_is_said(text: str) -> None:
 
 @pytest.mark.parametrize(("words", "says"), [
     ([], "name the command after --"), (["--repeat", "0"], "--repeat 0"), (["--port", "70000"], "--port 70000"),
+    (["--port", "0"], "--port 0"), (["--log", ""], "--log: expected"),
     (["--ready", "("], "expected a regular expression"), (["--factor", "A=a"], "expected NAME=a,b"),
     (["--factor", "A=a,b", "--factor", "A=c,d"], "a factor is given twice"),
 ])

@@ -1,8 +1,9 @@
 """Why a start failed: the first thing that went wrong, in the order in which it did, whoever said it and wherever.
 
-Strong signs are a process that a signal has ended and the first exception of a traceback; of these the earliest is the
-cause. Where there is none, the first line that speaks of an error is, then where a hang was, then how the command
-ended. What only refers to another failure ("see root cause above") is never the cause.
+Strong signs are a process that a signal has ended and a traceback; of these the earliest is the cause. Of one process's
+tracebacks that is the one with which it ended, if it did so by itself, and of exceptions that came of one another the
+first. Where there is no such sign, the first line that speaks of an error is, then where a hang was, then how the
+command ended. What only refers to another failure ("see root cause above") is never the cause.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kvproof.canary import stacks
 from kvproof.canary.tree import Process, Tree
 
+_SHOWN = 4
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?:: .*)?$")
 _ERROR = re.compile(
@@ -28,8 +31,7 @@ _HARMLESS = re.compile(r"^\W*(?:INFO|DEBUG|TRACE)\b|\b0 (?:errors|failures|faile
 _BAR = re.compile(r"^\s*[|+] ?")
 """With what each line of an exception group begins."""
 _GROUP = re.compile(r"^(?:[\w.]+\.)?\w*ExceptionGroup: ")
-_ABORTED = "Fatal Python error: Aborted"
-"""What a Python process says that the canary has asked where it is."""
+_LINKED = re.compile(r"During handling of the above exception|direct cause of the following exception")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +66,9 @@ def cause(tree: Tree, serves: bool) -> Cause | None:
     root = tree.root
     if tree.how == "ended" and root.status == 0 and not serves:
         return None
-    strong = sorted([*_signals(tree), *_tracebacks(tree)], key=lambda each: each.at if each.at is not None else 1e18)
     logged = list(_logged(tree))
     # What is logged has no time, but an exception says more than a signal that came of it.
-    for found in (strong, [each for each in logged if each.kind == "traceback"], list(_lines(tree)), logged,
+    for found in (signs(tree), [each for each in logged if each.kind == "traceback"], list(_lines(tree)), logged,
                   list(_asked(tree))):
         if found:
             return found[0]
@@ -75,7 +76,12 @@ def cause(tree: Tree, serves: bool) -> Cause | None:
         return _hang(tree)
     if root.status == 0:
         return Cause("no service", "it ended with exit code 0 and never served", who(root), root.ended)
-    return Cause("exit code", f"{root.how}, and nobody said why", who(root), root.ended)
+    return _silent(tree)
+
+
+def signs(tree: Tree) -> list[Cause]:
+    """Return the strong signs that something went wrong, the earliest first; a start may be fine in spite of some."""
+    return sorted([*_signals(tree), *_tracebacks(tree)], key=lambda each: each.at if each.at is not None else 1e18)
 
 
 def _signals(tree: Tree) -> Iterator[Cause]:
@@ -98,9 +104,22 @@ def _on_purpose(process: Process) -> bool:
 
 def _tracebacks(tree: Tree) -> Iterator[Cause]:
     for process in tree.processes.values():
-        for line, place, begin in tracebacks(process.text(tree.over)):
+        text = process.text(tree.over)
+        chains = [chain for chain in _chains(text) if not _REFERS.search(chain[0])]
+        if chains:
+            line, place, begin = chains[-1 if process.failed else 0]
             yield Cause("traceback", line, who(process), _time(process, begin), place)
-            break
+
+
+def _chains(text: str) -> list[tuple[str, str, int]]:
+    """Return the first of each exceptions that came of one another."""
+    found: list[tuple[str, str, int]] = []
+    end = 0
+    for each in tracebacks(text):
+        if not (found and _LINKED.search(text, end, each[2])):
+            found.append(each)
+        end = each[2]
+    return found
 
 
 def tracebacks(text: str) -> Iterator[tuple[str, str, int]]:
@@ -163,24 +182,21 @@ def _speaks(line: str) -> bool:
 
 
 def _hang(tree: Tree) -> Cause:
-    """Return where the process that began last, and still ran, was: the others mostly wait for it."""
-    alive = [tree.processes[pid] for pid in tree.stacks]
-    last = max(alive, key=lambda process: process.began) if alive else tree.root
-    place = python_stack(last)
-    return Cause("hang", "it neither served nor ended in time", who(last), None,
-                 place[0] if place else "; ".join(tree.stacks.get(last.pid, [])[:1]))
+    """Return where every process was that still ran, the one that began last first: the others may wait for it."""
+    alive = sorted((tree.processes[pid] for pid in tree.stacks), key=lambda process: -process.began)
+    places = [f"{stacks.place(process) or '; '.join(tree.stacks[process.pid][:1])} in process {process.pid}"
+              for process in alive[:_SHOWN]]
+    return Cause("hang", "it neither served nor ended in time", who(tree.root), None, "; ".join(places))
 
 
-def python_stack(process: Process) -> list[str]:
-    """Return where each thread of a Python process was when it was ended: its innermost frame, the current first."""
-    text = process.text()
-    at = text.rfind(_ABORTED)
-    if at < 0:
-        return []
-    found: list[str] = []
-    for block in re.split(r"\n(?=(?:Current thread|Thread) 0x)", text[at:])[1:]:
-        frame = re.search(r'File "(?:.*/)?([^"/]+)", line (\d+) in (\S+)', block)
-        if frame is not None:
-            one = f"{frame[3]} ({frame[1]}:{frame[2]})"
-            found.insert(0, one) if block.startswith("Current") else found.append(one)
-    return found
+def _silent(tree: Tree) -> Cause:
+    """Return the process that failed first of those of which each made the one above it fail, as far as can be seen."""
+    process, above = tree.root, 0
+    while True:
+        failed = [each for each in tree.processes.values() if each.parent == process.pid and each.failed]
+        if not failed:
+            break
+        process, above = max(failed, key=lambda each: each.ended or 0.0), above + 1
+    told = "and nobody said why" if process.size else "and what it said, if anything, was not seen"
+    after = f"; {above} above it failed after it" if above else ""
+    return Cause("exit code", f"{process.how}, {told}{after}", who(process), process.ended)

@@ -1,37 +1,48 @@
-"""The log files of a start: those that its processes have open for writing, or that were named; what is new there."""
+"""The log files of a start, and what is new in them: those with names as logs have, and those that are left open."""
 
 from __future__ import annotations
 
 import glob
 import os
-import time
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from kvproof.canary.opens import Opening
 from kvproof.canary.tree import KEPT, Process
 
 _WRITES = os.O_WRONLY | os.O_RDWR
-_COARSE = 0.1
-"""Seconds by which the clock of a file system may be behind."""
 _NO_LOGS = ("/dev/", "/proc/", "/sys/")
+_NAMED = re.compile(r"log|\.(?:out|err|txt|stdout|stderr)$", re.IGNORECASE)
+"""What is in the name of a log's file, or of its directory: what else is written and closed again are mostly data."""
 
 
 class Logs:
-    """Where each log has to be read from: what was there before is no doing of the command."""
+    """Which files are logs, and where each has to be read from: what was there before is no doing of the command."""
 
     def __init__(self, globs: Sequence[str]) -> None:
         """Begin with the files that are named by these and are there already; the command is to be started after it."""
         self._globs = globs
-        self._started = time.time() - _COARSE
         self._begins = {path: _size(path) for path in self._matching()}
-        self._noted: set[tuple[str, int]] = set()
+        self._sizes: dict[str, int] = {}
+
+    def opened(self, opening: Opening) -> None:
+        """Take note of a file that is about to be opened for writing."""
+        path = opening.path
+        if opening.empties:
+            self._sizes[path] = 0
+        self._sizes.setdefault(path, _size(path))
+        folder, name = os.path.split(path)
+        if path in self._begins or (
+                not path.startswith(_NO_LOGS) and (_NAMED.search(name) or _NAMED.search(os.path.basename(folder)))):
+            self._begins[path] = self._sizes[path]
 
     def note(self, process: Process) -> None:
         """Take note of the files that a process has open for writing."""
         for path in _written(process.pid):
-            if (path, process.pid) not in self._noted and os.path.isfile(path):
-                self._noted.add((path, process.pid))
-                self._begins[path] = min(self._begins.get(path, 1 << 62), self._begin(process, path))
+            if os.path.isfile(path):
+                # Whoever opened it, and was not seen to, has written nothing yet as far as is known.
+                self._begins.setdefault(path, self._sizes.get(path, _size(path)))
 
     def read(self) -> dict[str, str]:
         """Return the text that was added to each, by its path; nothing of what is no text."""
@@ -39,6 +50,8 @@ class Logs:
             self._begins.setdefault(path, 0)
         found = {}
         for path, begin in self._begins.items():
+            if not os.path.isfile(path):
+                continue
             try:
                 with open(path, "rb") as file:
                     file.seek(begin)
@@ -49,23 +62,8 @@ class Logs:
                 found[path] = data.decode(errors="replace")
         return found
 
-    def _begin(self, process: Process, path: str) -> int:
-        """Return where in a log begins what the command has added.
-
-        A file that was not changed since the start has nothing of it. Of another one all was there before but what
-        this process can have written: all that it wrote, less what it printed.
-        """
-        try:
-            if os.stat(path).st_mtime < self._started:
-                return _size(path)
-            told = Path(f"/proc/{process.pid}/io").read_text()
-        except OSError:
-            return _size(path)
-        wrote = int(next(line.split()[1] for line in told.splitlines() if line.startswith("wchar")))
-        return max(0, _size(path) - max(0, wrote - process.size - process.dropped))
-
     def _matching(self) -> list[str]:
-        found = {path for each in self._globs for path in glob.glob(each, recursive=True)}
+        found = {os.path.realpath(path) for each in self._globs for path in glob.glob(each, recursive=True)}
         return sorted(path for path in found if os.path.isfile(path))
 
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from kvproof.errors import KvproofError
 
-_CONT, _SETOPTIONS, _GETEVENTMSG, _SEIZE, _LISTEN = 7, 0x4200, 0x4201, 0x4206, 0x4208
-_FORK, _VFORK, _CLONE, _EXEC, _EXIT, _STOP = 1, 2, 3, 4, 6, 128
+_CONT, _GETEVENTMSG, _SEIZE, _LISTEN, _SYSCALL_INFO = 7, 0x4201, 0x4206, 0x4208, 0x420E
+_FORK, _VFORK, _CLONE, _EXEC, _EXIT, _SECCOMP, _STOP = 1, 2, 3, 4, 6, 7, 128
 _EXITKILL = 1 << 20
-_OPTIONS = (1 << _FORK) | (1 << _VFORK) | (1 << _CLONE) | (1 << _EXEC) | (1 << _EXIT) | _EXITKILL
+_OPTIONS = sum(1 << each for each in (_FORK, _VFORK, _CLONE, _EXEC, _EXIT, _SECCOMP)) | _EXITKILL
+_AT_SECCOMP = 3
 _ALL_THREADS = 0x40000000
 """__WALL of waitpid."""
 _STOPS = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
@@ -30,10 +32,11 @@ class NotFollowed(KvproofError):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What has happened: "begins" (process `other` of `pid`), "runs" another program, "ends" or "gone".
+    """What has happened: "begins" (process `other` of `pid`), "runs" another program, "opens" a file, "ends" or "gone".
 
-    status: of "ends" and "gone", as of waitpid. "ends" comes while everything that the process has open still is.
-    thread: whether what begins is another thread of the same process.
+    status: of "ends" and "gone", as of waitpid. "ends" comes while everything that the process has open still is,
+    "opens" before a file is opened for writing, where `opens.stop_at` was asked for. thread: whether what begins is
+    another thread of the same process.
     """
 
     what: str
@@ -82,6 +85,8 @@ def events() -> Iterator[Event]:
             yield Event("begins", pid, other=other, thread=event == _CLONE and _group(other) != other)
         elif event == _EXEC:
             yield Event("runs", pid)
+        elif event == _SECCOMP:
+            yield Event("opens", pid)
         elif event == _EXIT:
             yield Event("ends", pid, status=_message(pid))
         elif event == _STOP and number in _STOPS:
@@ -98,6 +103,16 @@ def _group(pid: int) -> int:
     except OSError:
         return 0
     return int(next(line.split()[1] for line in told.splitlines() if line.startswith("Tgid:")))
+
+
+def syscall(pid: int) -> tuple[int, tuple[int, ...]] | None:
+    """Return the call that a process has stopped at, and its six arguments; None where that cannot be seen."""
+    told = ctypes.create_string_buffer(128)
+    _libc.ptrace(_SYSCALL_INFO, pid, len(told), ctypes.addressof(told))
+    if told[0] != bytes([_AT_SECCOMP]):
+        return None
+    number, *arguments = struct.unpack_from("7Q", told.raw, 24)
+    return number, tuple(arguments)
 
 
 def left() -> bool:

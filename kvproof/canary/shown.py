@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from kvproof.canary.cause import Cause, python_stack
+from kvproof.canary import stacks
+from kvproof.canary.cause import Cause, signs
 from kvproof.canary.factors import Effect, Levels
 from kvproof.canary.setting import setting
 from kvproof.canary.tree import Process, Tree
@@ -15,6 +17,8 @@ from kvproof.traces.text import printable
 
 SCHEMA = "kvproof.canary/2"
 _SHOWN = 40
+_SIGNS = 3
+"""Signs beside the cause that are shown."""
 Run = tuple[Levels, int, Tree, Cause | None]
 """A combination of levels, the how-manieth time, what became of the command, and why it failed."""
 
@@ -39,7 +43,8 @@ def lines(runs: Sequence[Run], effects: Sequence[Effect]) -> list[str]:
 def _one(run: Run) -> list[str]:
     _, _, tree, why = run
     out = [f"it starts: it serves after {tree.ready:.2f} s" if tree.ready is not None else "it ended with exit code 0"
-           ] if why is None else [f"root cause: {why}"]
+           ] if why is None else [f"{'a hang' if why.kind == 'hang' else 'root cause'}: {why}"]
+    out += [f"{'but' if why is None else 'then'}: {sign}" for sign in signs(tree) if str(sign) != str(why)][:_SIGNS]
     count = len(tree.processes)
     out += ["", f"{count} process{'es' if count > 1 else ''}, {tree.seconds:.1f} s:"]
     depth = {tree.first: 0}
@@ -50,8 +55,8 @@ def _one(run: Run) -> list[str]:
         # What lies between them may be left out.
         depth[process.pid] = depth.get(process.parent, 0) + (process.pid != tree.first)
         how = "ended by the canary" if process.stopped else process.how
-        out.append(f"  {'  ' * depth[process.pid]}{process.pid} {process.command[:90]}: {how}, {process.size} bytes of "
-                   "output")
+        out.append(f"  {'  ' * depth[process.pid]}{process.pid} {process.command[:90]}: {how}, "
+                   f"{len(process.text(tree.over).encode())} bytes of output")
     if len(told) > _SHOWN:
         out.append(f"  and {len(told) - _SHOWN} more")
     if quiet:
@@ -59,7 +64,7 @@ def _one(run: Run) -> list[str]:
     for path, text in tree.logs.items():
         out.append(f"  log {path}: {len(text)} characters")
     for pid in tree.stacks:
-        where = python_stack(tree.processes[pid]) or tree.stacks[pid]
+        where = stacks.places(tree.processes[pid]) or tree.stacks[pid]
         out.append(f"  {pid} was in {'; '.join(where[:4])}")
     if why is not None:
         last = [piece for process in tree.processes.values() for piece in process.output if piece.at <= tree.over]
@@ -75,6 +80,7 @@ def document(runs: Sequence[Run], effects: Sequence[Effect]) -> dict[str, Any]:
         "schema": SCHEMA, "setting": setting(tree for _, _, tree, _ in runs), "runs": [
             {"levels": dict(levels), "number": number, "command": list(tree.command), "how": tree.how,
              "ready": tree.ready, "seconds": tree.seconds, "cause": asdict(why) if why is not None else None,
+             "signs": [asdict(sign) for sign in signs(tree)], "over": tree.over if tree.over < math.inf else None,
              "processes": [_process(process, tree) for process in tree.processes.values()], "logs": tree.logs}
             for levels, number, tree, why in runs],
         "effects": [{"factors": list(effect.factors), "size": effect.size, "rates": [
@@ -89,7 +95,7 @@ def _process(process: Process, tree: Tree) -> dict[str, Any]:
         "ended": process.ended, "exit_code": code,
         "signal": os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None,
         "stopped": process.stopped, "dropped": process.dropped, "kernel": tree.stacks.get(process.pid, []),
-        "stack": python_stack(process),
+        "stacks": stacks.threads(process),
         "output": [{"at": piece.at, "stream": piece.stream, "text": piece.data.decode(errors="replace")}
                    for piece in process.output]}
 

@@ -59,6 +59,11 @@ class Process:
         return f"exit code {os.WEXITSTATUS(self.status)}"
 
     @property
+    def failed(self) -> bool:
+        """Whether it ended by itself, with another exit code than 0."""
+        return self.status is not None and os.WIFEXITED(self.status) and self.status != 0 and not self.stopped
+
+    @property
     def killed(self) -> bool:
         """Whether a signal ended it that the canary did not send."""
         return self.status is not None and os.WIFSIGNALED(self.status) and not self.stopped

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvproof.canary import ptrace
+from kvproof.canary import opens, ptrace
 from kvproof.canary.logs import Logs
 from kvproof.canary.tree import Piece, Process, Tree
 from kvproof.errors import UsageError
@@ -122,6 +122,7 @@ class _Watch:
                 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
                     signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), signal.SIGSTOP)
+                opens.stop_at()
                 os.execvpe(command[0], command, self._environment)
             except BaseException as error:
                 os.write(tells, str(getattr(error, "strerror", None) or error).encode())
@@ -189,6 +190,10 @@ class _Watch:
                     if event.other in self._gone:
                         one.status, one.ended = self._gone.pop(event.other), round(self._now(), 3)
                     processes[event.other] = one
+            elif event.what == "opens":
+                opening = opens.opening(event.pid)
+                if opening is not None:
+                    self._logs.opened(opening)
             elif event.what == "runs" and of in processes:
                 processes[of].command = _command(of) or processes[of].command
             elif event.what == "ends":
