@@ -113,6 +113,8 @@ class LeastLoaded(Policy):
 
     def least(self, fleet: Fleet, among: Sequence[int]) -> int:
         """Return the least loaded of some."""
+        if len(among) == 1:
+            return among[0]
         ready, now, chosen = fleet.ready, fleet.now, self._chosen
         soonest = min(ready) if len(among) == self.size else min([ready[replica] for replica in among])
         bound = soonest if soonest > now else now
@@ -283,7 +285,7 @@ def _touch(cache: OrderedDict[int, None], blocks: tuple[int, ...], hit: int) -> 
 
     Then the later ones are not, since each is evicted before the one before it.
     """
-    cache.update(dict.fromkeys(blocks[hit:][::-1]))
+    _all(map(cache.setdefault, blocks[hit:][::-1]))
     _all(map(cache.move_to_end, blocks[:hit][::-1]))
 
 
