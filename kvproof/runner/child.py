@@ -18,6 +18,7 @@ from kvproof.connectors.adapter import Adapter
 from kvproof.faults.spawner import PR_SET_CHILD_SUBREAPER, prctl
 from kvproof.runner import messages
 from kvproof.runner.declared import InvalidAdapter, declared
+from kvproof.runner.watchdog import Watchdog
 
 CHANNEL, STACKS = 200, 201
 """Where the channel and the stacks file lie: above any descriptor that careless code closes or reuses."""
@@ -106,11 +107,10 @@ def _answer(session: Session, message: dict[str, Any]) -> dict[str, Any]:
         # Found before the deadline and its watchdog begin: an import of ours is not the connector's time.
         function = _function(message["call"])
         messages.send(session.channel, {"began": number})
-        faulthandler.dump_traceback_later(message["deadline"], file=STACKS)
         try:
-            return {"number": number, "returned": function(session, **message["arguments"])}
+            with Watchdog(message["deadline"], STACKS):
+                return {"number": number, "returned": function(session, **message["arguments"])}
         finally:
-            faulthandler.cancel_dump_traceback_later()
             for stream in (sys.stdout, sys.stderr):
                 _flush(stream)
     except BaseException as error:

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from kvproof.faults.spawner import Spawner, arrange, reset_signals
 from kvproof.runner import child
 from kvproof.runner.declared import InvalidAdapter
+from kvproof.runner.watchdog import Watchdog
 
 IMPORT_DEADLINE = 60.0
 """Seconds that the imports of one adapter may take, unless the host says otherwise."""
@@ -66,11 +67,11 @@ class ForkServer(Spawner):
 
         A second try would meet what the first has left behind, and fail for another reason.
         """
-        faulthandler.dump_traceback_later(self.import_deadline, file=self.stacks)
         try:
-            for name in self.modules:
-                importlib.import_module(name)
-            child.load(target)
+            with Watchdog(self.import_deadline, self.stacks):
+                for name in self.modules:
+                    importlib.import_module(name)
+                child.load(target)
         except InvalidAdapter as error:
             return f"{type(error).__name__}: {error}"
         except BaseException as error:
@@ -79,7 +80,6 @@ class ForkServer(Spawner):
         else:
             return None
         finally:
-            faulthandler.cancel_dump_traceback_later()
             # Whatever the imports did to signals must not keep this process from seeing its children end.
             signal.signal(signal.SIGCHLD, lambda *_: None)
             signal.set_wakeup_fd(self.wake_write.fileno(), warn_on_full_buffer=False)

@@ -23,10 +23,8 @@ from kvproof.runner.declared import InvalidAdapter
 from kvproof.runner.evidence import Output, Stacks, kernel_view, resident_bytes, state_of
 from kvproof.runner.forkserver import IMPORT_DEADLINE
 
-GRACE = 2.0
-"""Seconds within which the stacks of an import that hangs must have been written."""
 STACKS = 6.0
-"""Seconds after a call's deadline within which its watchdog's must have been; most take a hundredth of one."""
+"""Seconds after a deadline within which the watchdog's stacks must have been written; most take a hundredth of one."""
 MEMORY_LIMIT = 4 << 30
 """Resident bytes that a runner may reach before it is ended."""
 _ANSWERING = 0.6
@@ -172,7 +170,7 @@ class ForkServer:
             end = self.process.wait(_DYING) or self.process.close()
             raise ImportCrashed(target, end, self.stacks.fresh()) from error
         except SpawnerStuck as error:
-            stacks = self.stacks.wait(GRACE)
+            stacks = self.stacks.wait(STACKS)
             self.close()
             raise ImportHung(target, self.import_deadline, stacks) from error
         except RunnerFailed as error:
