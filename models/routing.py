@@ -144,19 +144,18 @@ class BoundedHash(Policy):
         ring = sorted((_hash(f"replica {replica} {point}"), replica) for replica in range(size) for point in
                       range(points))
         self._places, self._replicas = [place for place, _ in ring], [replica for _, replica in ring]
-        self._at: dict[tuple[int, ...], int] = {}
+        self._orders: dict[int, tuple[int, ...]] = {}
+        self._preferred: dict[tuple[int, ...], tuple[int, ...]] = {}
 
-    def preferred(self, key: tuple[int, ...]) -> Iterator[int]:
+    def preferred(self, key: tuple[int, ...]) -> tuple[int, ...]:
         """Return the replicas in the order in which they are asked to take a key."""
-        at = self._at.get(key)
-        if at is None:
-            at = self._at[key] = bisect_right(self._places, _hash(f"key {key}"))
-        replicas, asked = self._replicas, set[int]()
-        for step in range(at, at + len(replicas)):
-            replica = replicas[step % len(replicas)]
-            if replica not in asked:
-                asked.add(replica)
-                yield replica
+        found = self._preferred.get(key)
+        if found is None:
+            at = bisect_right(self._places, _hash(f"key {key}"))
+            if at not in self._orders:
+                self._orders[at] = tuple(dict.fromkeys(self._replicas[at:] + self._replicas[:at]))
+            found = self._preferred[key] = self._orders[at]
+        return found
 
     def bound(self, waiting: Sequence[int]) -> int:
         """Return how many requests a replica may have, the new one counted."""
@@ -166,8 +165,10 @@ class BoundedHash(Policy):
         """See `Policy`."""
         waiting = fleet.waiting
         most = self.bound(waiting)
-        return next(replica for replica in self.preferred(request.blocks[: self.beginning])
-                    if waiting[replica] + 1 <= most)
+        for replica in self.preferred(request.blocks[: self.beginning]):
+            if waiting[replica] < most:
+                return replica
+        raise AssertionError(f"all replicas are full, with {waiting} requests and {most} at most")
 
 
 class PrefixAware(LeastLoaded):
@@ -189,10 +190,11 @@ class PrefixAware(LeastLoaded):
         held, count = fleet.longest(request.blocks)
         if not count:
             return super().choose(request, fleet)
-        least, best = self.least(fleet, range(self.size)), self.least(fleet, held)
-        ready, now = fleet.ready, fleet.now
-        sooner = max(now, ready[best]) - max(now, ready[least])
-        return self.took(best if sooner <= count * BLOCK_TOKENS / self.rate else least)
+        best = self.least(fleet, held)
+        sooner = fleet.load(best) - max(0.0, min(fleet.ready) - fleet.now)
+        if sooner > count * BLOCK_TOKENS / self.rate:
+            return super().choose(request, fleet)
+        return self.took(best)
 
 
 def _hash(text: str) -> int:
@@ -297,4 +299,4 @@ def _all(calls: Iterator[object]) -> None:
 def moved(policy: Callable[[int], BoundedHash], size: int, keys: Sequence[tuple[int, ...]]) -> float:
     """Return the share of keys that another replica is first asked for once there is one replica more."""
     before, after = policy(size), policy(size + 1)
-    return sum(next(before.preferred(key)) != next(after.preferred(key)) for key in keys) / len(keys)
+    return sum(before.preferred(key)[0] != after.preferred(key)[0] for key in keys) / len(keys)

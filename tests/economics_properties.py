@@ -74,7 +74,7 @@ def _strayed(kind: type[BoundedHash], asked: tuple[int, Sequence[tuple[int, int,
 
     def look(request: Request, fleet: Fleet, chosen: int) -> str:
         waiting = fleet.waiting
-        most, home = right.bound(waiting), next(right.preferred(request.blocks[:_BEGINNING]))
+        most, home = right.bound(waiting), right.preferred(request.blocks[:_BEGINNING])[0]
         if waiting[chosen] + 1 > most:
             return f"replica {chosen} is full with {waiting[chosen]} requests, and is given one more"
         if chosen != home and waiting[home] + 1 <= most:
@@ -87,7 +87,7 @@ def _strayed(kind: type[BoundedHash], asked: tuple[int, Sequence[tuple[int, int,
 def _moves(kind: type[BoundedHash], size: int) -> str:
     before, after = kind(size, points=_POINTS), kind(size + 1, points=_POINTS)
     for key in range(40):
-        old, new = next(before.preferred((key,))), next(after.preferred((key,)))
+        old, new = before.preferred((key,))[0], after.preferred((key,))[0]
         if new not in (old, size):
             return f"key {key} moves from replica {old} to {new} when {size} is added"
     return ""

@@ -5,8 +5,7 @@ The latter (bug kinds H1 to H4) have a property each in tests/test_routing.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any
 
 from kvproof.models.requests import Request
@@ -57,9 +56,9 @@ class IgnoresPoints(BoundedHash):
 class ModuloSize(BoundedHash):
     """The key modulo the number of replicas: nearly all keys move when one is added."""
 
-    def preferred(self, key: tuple[int, ...]) -> Iterator[int]:
+    def preferred(self, key: tuple[int, ...]) -> tuple[int, ...]:
         first = hash(key) % self.size
-        yield from ((first + step) % self.size for step in range(self.size))
+        return tuple((first + step) % self.size for step in range(self.size))
 
 
 class NoBound(BoundedHash):
@@ -85,10 +84,9 @@ class MovesHome(BoundedHash):
         super().__init__(size, **options)
         self._moved: dict[tuple[int, ...], int] = {}
 
-    def preferred(self, key: tuple[int, ...]) -> Iterator[int]:
-        if key in self._moved:
-            yield self._moved[key]
-        yield from super().preferred(key)
+    def preferred(self, key: tuple[int, ...]) -> tuple[int, ...]:
+        moved = (self._moved[key],) if key in self._moved else ()
+        return moved + super().preferred(key)
 
     def choose(self, request: Request, fleet: Fleet) -> int:
         chosen = self._moved[request.blocks[: self.beginning]] = super().choose(request, fleet)
@@ -98,7 +96,7 @@ class MovesHome(BoundedHash):
 class DivertsEarly(BoundedHash):
     def choose(self, request: Request, fleet: Fleet) -> int:
         waiting = fleet.waiting
-        return min(islice(self.preferred(request.blocks[: self.beginning]), 2), key=waiting.__getitem__)
+        return min(self.preferred(request.blocks[: self.beginning])[:2], key=waiting.__getitem__)
 
 
 class AnyWithRoom(BoundedHash):
