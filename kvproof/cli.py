@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from kvproof import __version__, cli_canary, cli_check, cli_economics, cli_found, cli_fuzz, proxy
 from kvproof.errors import KvproofError, UsageError
@@ -91,9 +91,17 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong, as whatever else is refused."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2."""
+        self.exit(2, f"kvproof: {UsageError(message)}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="kvproof",
         description="Formal verification and fault injection for the remote KV caches of LLM serving.",
         epilog=_EPILOG,
@@ -193,9 +201,7 @@ def _prove(options: argparse.Namespace) -> int:
     from kvproof import prove, report
     from kvproof.results import Results, check_writable, make_directory
 
-    for path in (options.json, options.junit):
-        if path is not None:
-            check_writable(path)
+    check_writable(options.json, options.junit)
     proving = options.json or options.junit or options.timeout or options.second or options.traces
     if options.smt2 and (proving or options.list):
         raise UsageError("--smt2 only writes the queries: it goes with no --json, --junit, --timeout, --second, "
@@ -290,9 +296,7 @@ def _replayed(
     from kvproof.replays import REPLAYS
     from kvproof.results import Results, check_writable
 
-    for path in (options.json, options.junit):
-        if path is not None:
-            check_writable(path)
+    check_writable(options.json, options.junit)
     entries = known.load(options.known or known.SHIPPED, bugs=REPLAYS)
     results, begun, stopped = Results(), time.monotonic(), threading.Event()
     # A bug of one client is replayed on a client; ranks are tried as worlds.

@@ -79,8 +79,10 @@ def _canary(options: argparse.Namespace) -> int:
     chosen = dict(factors.read(text) for text in options.factor)
     if len(chosen) < len(options.factor):
         raise UsageError(f"--factor {' --factor '.join(options.factor)}: a factor is given twice; expected each once")
-    if options.json is not None:
-        check_writable(options.json)
+    if chosen and (unknown := factors.unknown(command, chosen)):
+        print(f"kvproof: {' '.join(unknown)} stays in the command as it is: the factors are {' '.join(chosen)}",
+              file=sys.stderr)
+    check_writable(options.json)
     if options.outputs is not None:
         make_directory(options.outputs)
     ready = Ready(options.ready, options.port or 0)

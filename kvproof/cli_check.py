@@ -111,9 +111,7 @@ def _check(options: argparse.Namespace) -> int:
     asked = check.Asked(tuple(options.rule), tuple(options.fault), tuple(options.read), options.deadline, options.again)
     if options.list:
         return _list(found, asked, options)
-    for path in (options.json, options.junit, options.html, options.pytest, options.update_known):
-        if path is not None:
-            check_writable(path)
+    check_writable(options.json, options.junit, options.html, options.pytest, options.update_known)
     if options.witnesses:
         make_directory(options.witnesses)
     if options.update_known and len(found) != 1:

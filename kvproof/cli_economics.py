@@ -268,9 +268,7 @@ def _checked(options: argparse.Namespace) -> None:
     from kvproof.economics import plots
     from kvproof.results import check_writable
 
-    for path in (options.json, options.plot, options.html):
-        if path is not None:
-            check_writable(path)
+    check_writable(options.json, options.plot, options.html)
     if options.plot is not None:
         plots.check(options.plot)
 

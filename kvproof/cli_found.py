@@ -76,9 +76,7 @@ def _trace(options: argparse.Namespace) -> int:
     from kvproof import traces
     from kvproof.results import check_writable, write_text
 
-    for path in (options.svg, options.html):
-        if path is not None:
-            check_writable(path)
+    check_writable(options.svg, options.html)
     trace, beside = traces.read(options.file), options.file.parent
     if options.svg:
         from kvproof.traces import svg

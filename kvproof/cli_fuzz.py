@@ -88,9 +88,7 @@ def _fuzz(options: argparse.Namespace) -> int:
     from kvproof.known import cells
     from kvproof.results import check_writable
 
-    for path in (options.json, options.junit, options.html, options.digest):
-        if path is not None:
-            check_writable(path)
+    check_writable(options.json, options.junit, options.html, options.digest)
     listed = cells.load(options.known or known.SHIPPED, contract.claims())
     shared = corpus.opened(options.corpus, options.server) if options.corpus is not None else None
     if not options.resume:

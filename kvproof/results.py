@@ -208,10 +208,14 @@ def versions(distributions: Iterable[str] = _REPORTED) -> Mapping[str, str]:
     return found
 
 
-def check_writable(path: Path) -> None:
-    """Raise UsageError, before any work is done, when `write_text` could not write to `path`."""
-    if str(path) != "-" and (path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK)):
-        raise UsageError(f"cannot write {path}: name a file in a directory that exists and can be written")
+def check_writable(*paths: Path | None) -> None:
+    """Raise UsageError, before any work is done, when `write_text` could not write to each of `paths` that is there."""
+    given = [path for path in paths if path is not None]
+    for path in given:
+        if str(path) != "-" and (path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK)):
+            raise UsageError(f"cannot write {path}: name a file in a directory that exists and can be written")
+        if sum(path.resolve() == other.resolve() for other in given) > 1:
+            raise UsageError(f"cannot write two things to {path}: name a file for each")
 
 
 def make_directory(path: Path) -> None:

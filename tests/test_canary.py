@@ -264,6 +264,7 @@ def test_effects_are_those_of_the_factor_that_matters() -> None:
     found = {effect.factors: effect.size for effect in factors.effects(names, outcomes)}
     assert found == {("A",): 1.0, ("B",): 0.0, ("A", "B"): 0.0}
     assert factors.placed(["run", "--a={A}", "{B}{B}"], {"A": "1", "B": "y"}) == ["run", "--a=1", "yy"]
+    assert factors.unknown(["run", "--a={A}", "{C}{B} {}"], names) == ["{C}"]
 
 
 @pytest.mark.parametrize("text", ["A", "A=", "A=a", "=a,b", "A=a,a", "a b=c,d"])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kvproof.errors import UsageError
+
+_PLACE = re.compile(r"\{(\w+)\}")
 
 Levels = Mapping[str, str]
 """One combination: a level for each factor."""
@@ -29,7 +31,12 @@ def combinations(factors: Mapping[str, Sequence[str]]) -> list[Levels]:
 
 def placed(command: Sequence[str], levels: Levels) -> list[str]:
     """Return the command with {NAME} replaced by each factor's level."""
-    return [re.sub(r"\{(\w+)\}", lambda found: levels.get(found[1], found[0]), word) for word in command]
+    return [_PLACE.sub(lambda found: levels.get(found[1], found[0]), word) for word in command]
+
+
+def unknown(command: Sequence[str], factors: Collection[str]) -> list[str]:
+    """Return what looks like the place of a factor and is none's."""
+    return sorted({found[0] for word in command for found in _PLACE.finditer(word) if found[1] not in factors})
 
 
 @dataclass(frozen=True, slots=True)
