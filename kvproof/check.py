@@ -27,8 +27,8 @@ from kvproof.rules import RULES
 from kvproof.rules.cell import TIMEOUT, Cell
 from kvproof.rules.plan import VICTIMS, Plan, Recording, Shape, asked_for
 from kvproof.rules.rule import PUT, Broken, Case, NotFelt, Rule
-from kvproof.runner.forks import Forks
-from kvproof.runner.host import ImportCrashed, ImportHung, Turns
+from kvproof.runner.forks import Forks, ImportCrashed, ImportHung
+from kvproof.runner.host import Turns
 
 AT_ONCE = 12
 """Cells that work at once."""

@@ -25,7 +25,7 @@ from kvproof.errors import KvproofError
 from kvproof.known import cells
 from kvproof.results import CellRow, Where
 from kvproof.rig import Ground, NotOpened, Unsupported
-from kvproof.runner.host import ImportCrashed, ImportHung
+from kvproof.runner.forks import ImportCrashed, ImportHung
 
 PACKAGE = "kvproof.rules"
 """What node ids begin with, wherever kvproof is installed."""

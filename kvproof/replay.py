@@ -21,8 +21,7 @@ from kvproof.replays import REPLAYS
 from kvproof.replays.stage import Case, Replay, stage_for
 from kvproof.results import INCONCLUSIVE, INTERRUPTED, ReplayRow, Where
 from kvproof.rig import NotOpened, Unsupported
-from kvproof.runner.forks import Forks
-from kvproof.runner.host import ImportCrashed, ImportHung
+from kvproof.runner.forks import Forks, ImportCrashed, ImportHung
 
 AT_ONCE = 10
 """Cases at once: most of a hanging case is waiting, so this may exceed the number of cores."""

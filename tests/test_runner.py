@@ -14,7 +14,7 @@ import pytest
 
 from kvproof.connectors.adapter import Endpoint, Place
 from kvproof.runner import Died, ForkServer, Grew, Hung, Raised, Returned, Runner, verdict_of
-from kvproof.runner.host import ImportCrashed, ImportHung
+from kvproof.runner.forks import ImportCrashed, ImportHung
 from tests.waiting import all_gone, running, until
 
 DEADLINE = 1.0

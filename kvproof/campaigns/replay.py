@@ -16,7 +16,7 @@ from kvproof.campaigns.cause import where
 from kvproof.campaigns.findings import SCHEMA
 from kvproof.campaigns.target import Case, Played, Target
 from kvproof.errors import UsageError
-from kvproof.runner.host import ImportCrashed, ImportHung
+from kvproof.runner.forks import ImportCrashed, ImportHung
 
 TIMES = 3
 """How often a finding is played again."""

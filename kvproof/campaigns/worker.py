@@ -25,7 +25,7 @@ from kvproof.campaigns.target import Case, Played, Target, Violation, numbers
 from kvproof.campaigns.targets import Opener
 from kvproof.errors import KvproofError, said
 from kvproof.faults import supervisor
-from kvproof.runner.host import ImportCrashed, ImportHung
+from kvproof.runner.forks import ImportCrashed, ImportHung
 
 AGAIN = 3
 """How often a finding is played again before it is shrunk: its rate where that is not every time."""

@@ -26,8 +26,7 @@ from kvproof.ranks.world import Ground, described_ranks
 from kvproof.results import INCONCLUSIVE, INTERRUPTED, CellRow, Where, is_finding
 from kvproof.rig import NotOpened, Unsupported
 from kvproof.rules.rule import Broken, Case, NotFelt
-from kvproof.runner.forks import Forks
-from kvproof.runner.host import ImportCrashed, ImportHung
+from kvproof.runner.forks import Forks, ImportCrashed, ImportHung
 
 MOST = 64
 """Ranks that a world may have."""

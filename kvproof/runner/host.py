@@ -7,34 +7,28 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from kvproof.connectors.adapter import Place
-from kvproof.errors import RunnerFailed, UsageError
-from kvproof.faults.supervisor import End, Process, SpawnerGone, SpawnerStuck, request, supervisor
+from kvproof.errors import RunnerFailed
+from kvproof.faults.supervisor import End, Process
 from kvproof.runner import messages
 from kvproof.runner.child import BROKEN
-from kvproof.runner.declared import InvalidAdapter
 from kvproof.runner.evidence import Output, Stacks, kernel_view, resident_bytes, state_of
-from kvproof.runner.forkserver import IMPORT_DEADLINE
 
 STACKS = 6.0
 """Seconds after a deadline within which the watchdog's stacks must have been written; most take a hundredth of one."""
 MEMORY_LIMIT = 4 << 30
 """Resident bytes that a runner may reach before it is ended."""
-_ANSWERING = 0.6
-"""Seconds after an import's deadline within which the fork server must have said how it went."""
 _SAMPLE = 0.02
 _FROZEN = 1.0
 """Seconds without a sample after which we take ourselves to have been stopped, and not the runner to be slow."""
 _BEGINNING = 5.0
 """Seconds within which a runner must have found what it is to call; then the call's own deadline begins."""
-_DYING = 1.0
+DYING = 1.0
 """Seconds within which a process that has closed its socket must be seen to have ended."""
 
 
@@ -103,90 +97,6 @@ def verdict_of(answer: Answer) -> str:
             return "fail"
         case Returned():
             return "pass"
-
-
-class ForkServer:
-    """A warm process from which runners for the adapters of one environment are forked.
-
-    environment: a directory of packages that is put before all others (an environment beside), or None.
-    modules: what is imported before any adapter, because every runner will need it.
-    import_deadline: seconds that the imports of one adapter may take.
-    """
-
-    def __init__(
-        self,
-        environment: Path | None = None,
-        *,
-        modules: Sequence[str] = (),
-        import_deadline: float = IMPORT_DEADLINE,
-    ) -> None:
-        """Start it; nothing third-party is imported before the first runner is asked for."""
-        self.import_deadline = import_deadline
-        self.stacks = Stacks()
-        self._closed = False
-        self._lock = threading.Lock()
-        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self.process = supervisor().spawn_module(
-                "kvproof.runner.forkserver",
-                str(import_deadline),
-                *modules,
-                fds={3: theirs.fileno(), 4: self.stacks.fd},
-                first=[str(environment)] if environment is not None else [],
-            )
-        self.control = mine
-
-    @property
-    def alive(self) -> bool:
-        """Whether runners can still be forked from it."""
-        return not self._closed and self.process.alive
-
-    def runner(self, target: str) -> Runner:
-        """Fork a runner for the adapter ``module:Class``.
-
-        The first call for a target imports it. Raises ImportHung, ImportCrashed or RunnerFailed when that goes wrong.
-        """
-        channel, channel_there = socket.socketpair()
-        output, output_there = os.pipe()
-        stacks = Stacks()
-        try:
-            with self._lock:
-                fds = [channel_there.fileno(), output_there, stacks.fd]
-                process = self._process(target, fds)
-        except BaseException:
-            channel.close()
-            os.close(output)
-            stacks.close()
-            raise
-        finally:
-            channel_there.close()
-            os.close(output_there)
-        return Runner(process, channel, output, stacks)
-
-    def _process(self, target: str, fds: list[int]) -> Process:
-        try:
-            return request(self.control, {"target": target}, fds, self.import_deadline + _ANSWERING)
-        except SpawnerGone as error:
-            end = self.process.wait(_DYING) or self.process.close()
-            raise ImportCrashed(target, end, self.stacks.fresh()) from error
-        except SpawnerStuck as error:
-            stacks = self.stacks.wait(STACKS)
-            self.close()
-            raise ImportHung(target, self.import_deadline, stacks) from error
-        except RunnerFailed as error:
-            invalid = str(error).partition(f"{InvalidAdapter.__name__}: ")[2]
-            if invalid:
-                raise UsageError(invalid) from error
-            raise
-
-    def close(self) -> None:
-        """End it with all its runners."""
-        if self._closed:
-            return
-        self._closed = True
-        self.control.close()
-        self.process.close()
-        self.stacks.close()
 
 
 PATIENCE = 0.3
@@ -342,7 +252,7 @@ class Runner:
 
     def _died(self) -> Died:
         self._usable = False
-        end = self.process.wait(_DYING)
+        end = self.process.wait(DYING)
         if end is None:
             # It closed its channel and lives on: that is no way to end a call either.
             end = self.process.close()
@@ -394,21 +304,3 @@ class Runner:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         """End the process."""
         self.close()
-
-
-class ImportCrashed(RunnerFailed):
-    """Importing a connector ended the process that did it."""
-
-    def __init__(self, target: str, end: End, stacks: str) -> None:
-        """Say what was imported, how the process ended, and where."""
-        self.target, self.end, self.stacks = target, end, stacks
-        super().__init__(f"importing {target}: the process {end}")
-
-
-class ImportHung(RunnerFailed):
-    """Importing a connector did not end."""
-
-    def __init__(self, target: str, deadline: float, stacks: str) -> None:
-        """Say what was imported, how long it was given, and where it was."""
-        self.target, self.deadline, self.stacks = target, deadline, stacks
-        super().__init__(f"importing {target} did not end within {deadline:g} s")
