@@ -1,4 +1,4 @@
-"""Where workers run: processes of this machine, or actors of a Ray cluster; all speak by `Worker.exchange`."""
+"""Where workers run: processes of this machine, or actors of a Ray cluster; all speak by `Worker.answer`."""
 
 from __future__ import annotations
 
@@ -115,14 +115,15 @@ class Remote:
         self._acknowledged += acknowledged
         self._learned += learned
         if self._asked is None:
-            self._asked = self._actor.exchange.remote(self._acknowledged, self._learned, closing)
+            asked = {"acknowledged": self._acknowledged, "learned": self._learned, "closing": closing}
+            self._asked = self._actor.answer.remote(json.dumps(asked))
             self._acknowledged, self._learned = [], []
         try:
             if not self._ray.wait([self._asked], timeout=_PATIENCE)[0]:
                 if time.monotonic() > self._until:
                     raise Gone(f"worker {self.task.number} on Ray does not answer")
                 return []
-            found: list[dict[str, Any]] = self._ray.get(self._asked)
+            found: list[dict[str, Any]] = json.loads(self._ray.get(self._asked))
         except self._ray.exceptions.RayError as error:
             raise Gone(f"worker {self.task.number} on Ray has ended: {type(error).__name__}") from error
         self._asked, self._until = None, time.monotonic() + _ANSWER

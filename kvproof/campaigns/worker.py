@@ -105,6 +105,10 @@ class Worker:
             self._learn(each)
         return reports
 
+    def answer(self, asked: str) -> str:
+        """Exchange as JSON, in which a worker speaks to a driver wherever it is."""
+        return json.dumps(self.exchange(**json.loads(asked)))
+
     def stop(self) -> None:
         """End what is in flight, and every process of it."""
         self._stopped.set()
@@ -330,8 +334,7 @@ def main() -> None:
     worker = Worker(Task(**{**task, "targets": tuple(task["targets"])}))
     try:
         for line in sys.stdin:
-            asked = json.loads(line)
-            print(json.dumps(worker.exchange(**asked)), flush=True)
+            print(worker.answer(line), flush=True)
     finally:
         worker.stop()
 
