@@ -302,8 +302,15 @@ class Worker:
                      chance=chance, done=done)
 
     def _shows(self, trying: _Trying, case: Case, violation: Violation, rate: float, name: str) -> Played | None:
-        """Play a case until it breaks the same rule at the same place, more than once where that is not certain."""
-        for again in range(1 if rate == 1 else AGAIN):
+        """Return what came of a smaller case if it breaks the same rule at the same place.
+
+        Where that came every time it has to come twice, lest one chance in many plays makes a smaller case of what is
+        none; where it did not, once in some tries.
+        """
+        if rate == 1:
+            first = self._again(trying, case, violation, f"{name}-0")
+            return first and self._again(trying, case, violation, f"{name}-1")
+        for again in range(AGAIN):
             played = self._again(trying, case, violation, f"{name}-{again}")
             if played is not None or self._stopped.is_set():
                 return played
