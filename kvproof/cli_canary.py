@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,13 +32,17 @@ always), 2 wrong usage.
 """
 
 
+_LONGEST = 150
+"""Characters of levels in the name of a file; the number before them tells runs apart."""
+
+
 def add(commands: Any) -> None:
     """Add `canary` to the parser's commands."""
     canary = commands.add_parser("canary", help="run an engine's start, and say why it fails", description=_CANARY,
                                  formatter_class=argparse.RawDescriptionHelpFormatter,
                                  usage="kvproof canary [options] -- CMD ...")
     canary.add_argument("--within", type=_seconds, default=300.0, metavar="SECONDS", help="it has to serve in (300)")
-    canary.add_argument("--ready", metavar="REGEX", default="", help="it serves once this is in its output")
+    canary.add_argument("--ready", metavar="REGEX", help="it serves once this is in its output")
     canary.add_argument("--port", type=int, metavar="N", help="it serves once this port takes connections")
     canary.add_argument("--log", action="append", metavar="GLOB", default=[], help="a log file; may be repeated")
     canary.add_argument("--factor", action="append", metavar="NAME=a,b", default=[], help="may be repeated")
@@ -72,8 +77,10 @@ def _canary(options: argparse.Namespace) -> int:
         raise UsageError(f"--port {options.port}: expected a port from 1 to 65535")
     if not all(options.log):
         raise UsageError("--log: expected the name of a file, or a pattern of such names; got nothing")
+    if options.ready == "":
+        raise UsageError("--ready: expected a regular expression; got nothing")
     try:
-        re.compile(options.ready)
+        re.compile(options.ready or "")
     except re.error as error:
         raise UsageError(f"--ready {options.ready}: expected a regular expression: {error}") from error
     chosen = dict(factors.read(text) for text in options.factor)
@@ -85,20 +92,30 @@ def _canary(options: argparse.Namespace) -> int:
     check_writable(options.json)
     if options.outputs is not None:
         make_directory(options.outputs)
-    ready = Ready(options.ready, options.port or 0)
+    ready = Ready(options.ready or "", options.port or 0)
     runs = []
     for levels in factors.combinations(chosen):
         for number in range(options.repeat):
             runs.append((levels, number, *_one(options, factors.placed(command, levels), levels, ready)))
+    unstarted = [why.line for *_, why in runs if why is not None and why.kind == "no start"]
+    if len(unstarted) == len(runs):
+        raise UsageError(unstarted[0])
     return _told(options, chosen, runs)
 
 
 def _one(options: argparse.Namespace, command: list[str], levels: Mapping[str, str], ready: Ready
          ) -> tuple[Tree, Cause | None]:
-    from kvproof.canary.cause import cause
-    from kvproof.canary.watch import run
+    from kvproof.canary.cause import Cause, cause, who
+    from kvproof.canary.tree import Process, Tree
+    from kvproof.canary.watch import CannotStart, run
 
-    tree = run(command, within=options.within, ready=ready, logs=options.log, environment=levels, progress=_progress)
+    try:
+        tree = run(command, within=options.within, ready=ready, logs=options.log, environment=levels,
+                   progress=_progress)
+    except CannotStart as error:
+        # Of one combination among others it is what came of it.
+        root = Process(0, 0, shlex.join(command), 0.0, 0.0, 127 << 8)
+        return Tree(command, {0: root}), Cause("no start", str(error), who(root), 0.0)
     if sys.stderr.isatty():
         print("\r" + " " * 60 + "\r", end="", file=sys.stderr, flush=True)
     return tree, cause(tree, ready.asked)
@@ -117,7 +134,7 @@ def _told(options: argparse.Namespace, chosen: Mapping[str, tuple[str, ...]], ru
     effects = factors.effects(chosen, [(levels, bad) for (levels, *_), bad in zip(runs, failed, strict=True)])
     if options.outputs is not None:
         for index, (levels, _, tree, _) in enumerate(runs):
-            at = "".join(f"-{re.sub(r'[^A-Za-z0-9.]+', '_', level)[:40]}" for level in levels.values())
+            at = "".join(f"-{re.sub(r'[^A-Za-z0-9.]+', '_', level)[:40]}" for level in levels.values())[:_LONGEST]
             for name, text in shown.outputs(tree).items():
                 write_text(options.outputs / f"{index:03}{at}-{name}", text)
     if options.json is not None:

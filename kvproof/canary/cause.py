@@ -2,8 +2,8 @@
 
 Strong signs are a process that a signal has ended and a traceback; of these the earliest is the cause. Of one process's
 tracebacks that is the one with which it ended, if it did so by itself, and of exceptions that came of one another the
-first. Where there is no such sign, the first line that speaks of an error is, then where a hang was, then how the
-command ended. What only refers to another failure ("see root cause above") is never the cause.
+first. Where there is no such sign, the first line that speaks of an error is, or where a hang was, then how the command
+ended. What may only refer to another failure ("see root cause above") is the cause where there is nothing else.
 """
 
 from __future__ import annotations
@@ -23,14 +23,25 @@ _EXCEPTION = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?:: .*)?$")
 _ERROR = re.compile(
     r"\b\w*(?:error|exception)\b|\b(?:no module named|fatal|panic(?:ked)?|critical|abort(?:ed|ing)?|"
     r"segmentation fault|out of memory|oom|cannot|could not|failed|failure|no such file|not found|permission denied|"
-    r"refused|undefined symbol)\b", re.IGNORECASE)
-_REFERS = re.compile(r"see (?:the )?(?:root cause|above|log|stack)|initialization failed|has died|shutting down",
-                     re.IGNORECASE)
+    r"refused|undefined symbol|unable to|already in use)\b", re.IGNORECASE)
+_LEVEL = re.compile(r"\b(?:ERROR|FATAL|CRITICAL)\b")
+"""What a line has that a program itself takes for an error."""
+_QUIET = re.compile(r"^(?:(?!ERROR|FATAL|CRITICAL|WARN).){0,80}?\b(?:INFO|DEBUG|TRACE)\b")
+"""With what a line begins that a program takes for none: a level, behind a name, a time or a process."""
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_SEES = re.compile(r"see (?:the )?(?:root cause|above|log|stack)|has died|shutting down", re.IGNORECASE)
+_REFERS = re.compile(rf"{_SEES.pattern}|initialization failed", re.IGNORECASE)
 _HARMLESS = re.compile(r"^\W*(?:INFO|DEBUG|TRACE)\b|\b0 (?:errors|failures|failed)\b|\bno errors?\b|"
                        r"error[_-]?rate|errors?=0", re.IGNORECASE)
+_LONGEST = 1 << 16
+"""Characters of a traceback that are read."""
 _BAR = re.compile(r"^\s*[|+] ?")
 """With what each line of an exception group begins."""
 _GROUP = re.compile(r"^(?:[\w.]+\.)?\w*ExceptionGroup: ")
+_UNRAISABLE = re.compile(r"^.*Exception ignored (?:in|while|on)\b.*\n\Z", re.MULTILINE)
+"""What Python says before the traceback of an exception that ends nothing."""
+_AFTER = 3
+"""Lines that may come after the traceback with which a process has ended."""
 _LINKED = re.compile(r"During handling of the above exception|direct cause of the following exception")
 
 
@@ -38,8 +49,8 @@ _LINKED = re.compile(r"During handling of the above exception|direct cause of th
 class Cause:
     """The first that went wrong: what (in a line), who said it or did it, and when (seconds), where that is known.
 
-    kind: "signal", "traceback", "log", "line", "hang", "no service" or "exit code". place: the innermost frame of a
-    traceback, or the file of a log.
+    kind: "signal", "traceback", "log", "line", "hang", "no service", "no start" or "exit code". place: the innermost
+    frame of a traceback, or the file of a log.
     """
 
     kind: str
@@ -67,48 +78,112 @@ def cause(tree: Tree, serves: bool) -> Cause | None:
     if tree.how == "ended" and root.status == 0 and not serves:
         return None
     logged = list(_logged(tree))
-    # What is logged has no time, but an exception says more than a signal that came of it.
-    for found in (signs(tree), [each for each in logged if each.kind == "traceback"], list(_lines(tree)), logged,
-                  list(_asked(tree))):
+    lines = [*_lines(tree), *(each for each in logged if each.kind == "log")]
+    # What is logged has no time, but an exception says more than a signal that came of it. Of a hang a line that merely
+    # speaks of an error says less than where it was.
+    for found in (_strong(tree), [each for each in logged if each.kind == "traceback"],
+                  [_hang(tree)] if tree.how == "hang" else lines, list(_asked(tree)), list(_referring(tree))):
         if found:
             return found[0]
-    if tree.how == "hang":
-        return _hang(tree)
     if root.status == 0:
         return Cause("no service", "it ended with exit code 0 and never served", who(root), root.ended)
     return _silent(tree)
 
 
 def signs(tree: Tree) -> list[Cause]:
-    """Return the strong signs that something went wrong, the earliest first; a start may be fine in spite of some."""
-    return sorted([*_signals(tree), *_tracebacks(tree)], key=lambda each: each.at if each.at is not None else 1e18)
+    """Return the signs that something went wrong, the earliest first; a start may be fine in spite of some.
+
+    They are signals, all tracebacks, and the last line that a process itself took for an error.
+    """
+    said = [each for process in tree.processes.values() for each in _all_of(tree, process)]
+    return sorted([*_signals(tree), *said], key=_when)
+
+
+def _when(each: Cause) -> float:
+    return each.at if each.at is not None else 1e18
+
+
+def _strong(tree: Tree) -> list[Cause]:
+    """Return what may be the cause by itself, the earliest first."""
+    return sorted([*_signals(tree), *_tracebacks(tree)], key=_when)
 
 
 def _signals(tree: Tree) -> Iterator[Cause]:
     for process in tree.processes.values():
-        if process.killed and not _on_purpose(process):
+        if process.killed and not _on_purpose(tree, process):
             yield Cause("signal", process.how, who(process), process.ended)
 
 
 def _asked(tree: Tree) -> Iterator[Cause]:
     for process in tree.processes.values():
-        if process.killed and _on_purpose(process):
+        if process.killed and _on_purpose(tree, process) and not _after_another(tree, process):
             yield Cause("signal", process.how, who(process), process.ended)
 
 
-def _on_purpose(process: Process) -> bool:
-    """Whether the signal is one by which others end a process in good order: something else went wrong before."""
-    return process.status is not None and os.WTERMSIG(process.status) in (
-        signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
+def _on_purpose(tree: Tree, process: Process) -> bool:
+    """Whether others have ended it, as it seems, because something else had gone wrong before."""
+    number = os.WTERMSIG(process.status) if process.status is not None else 0
+    return number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE) or (
+        number == signal.SIGKILL and _after_another(tree, process))
+
+
+def _after_another(tree: Tree, process: Process) -> bool:
+    """Whether, before it ended, another process of the same parent had failed, or the parent had spoken of an error."""
+    end = process.ended if process.ended is not None else tree.over
+    beside = [each for each in tree.processes.values() if each.parent == process.parent and each is not process]
+    above = tree.processes.get(process.parent)
+    return any(each.failed and process.began < _left(each) <= end for each in beside) or (
+        above is not None and any(_LEVEL.search(line) and _speaks(line)
+                                  for line in _text(above, min(end, tree.over)).splitlines()))
+
+
+def _text(process: Process, until: float) -> str:
+    """Return what it printed until then, without colours."""
+    return _COLOUR.sub("", process.text(until))
 
 
 def _tracebacks(tree: Tree) -> Iterator[Cause]:
     for process in tree.processes.values():
-        text = process.text(tree.over)
-        chains = [chain for chain in _chains(text) if not _REFERS.search(chain[0])]
-        if chains:
-            line, place, begin = chains[-1 if process.failed else 0]
-            yield Cause("traceback", line, who(process), _time(process, begin), place)
+        text = _text(process, tree.over)
+        found = _first_of(text, process.failed)
+        if found is not None:
+            yield Cause("traceback", found[0], who(process), _time(process, found[2]), found[1])
+
+
+def _first_of(text: str, failed: bool) -> tuple[str, str, int] | None:
+    """Return the traceback that is the cause: of a process that has failed the one with which it has, if one is."""
+    chains = [chain for chain in _chains(text) if not _REFERS.search(chain[0])]
+    if not chains:
+        return None
+    last = max(each[2] for each in tracebacks(text))
+    fatal = len(text[last:].rpartition("\n  ")[2].strip().splitlines()) <= 2 + _AFTER
+    return chains[-1 if failed and fatal else 0]
+
+
+def _all_of(tree: Tree, process: Process) -> Iterator[Cause]:
+    text = _text(process, tree.over)
+    for line, place, begin in tracebacks(text):
+        yield Cause("traceback", line, who(process), _time(process, begin), place)
+    begin, found = 0, None
+    for line in text.splitlines(keepends=True):
+        if _LEVEL.search(line) and _speaks(line):
+            found = line.strip()[:500], begin
+        begin += len(line)
+    if found is not None and process.failed:
+        yield Cause("line", found[0], who(process), _time(process, found[1]))
+
+
+def _referring(tree: Tree) -> Iterator[Cause]:
+    """Return what may refer to another failure, or be one of its own: all there is where nothing else is found."""
+    for process in tree.processes.values():
+        text, begin = _text(process, tree.over), 0
+        for line, place, at in tracebacks(text):
+            if not _SEES.search(line):
+                yield Cause("traceback", line, who(process), _time(process, at), place)
+        for line in text.splitlines(keepends=True):
+            if _ERROR.search(line) and not _SEES.search(line) and not _harmless(line):
+                yield Cause("line", line.strip()[:500], who(process), _time(process, begin))
+            begin += len(line)
 
 
 def _chains(text: str) -> list[tuple[str, str, int]]:
@@ -125,11 +200,14 @@ def _chains(text: str) -> list[tuple[str, str, int]]:
 def tracebacks(text: str) -> Iterator[tuple[str, str, int]]:
     """Return each traceback of a text: its exception, its innermost frame, where it begins; the first is the root.
 
-    Of an exception group it is that of each part.
+    Of an exception group it is that of each part. One that Python says it has ignored is none.
     """
     at = text.find(_TRACEBACK)
     while at >= 0:
-        lines, place = text[at:].split("\n"), ""
+        if _UNRAISABLE.search(text, max(0, at - 500), at):
+            at = text.find(_TRACEBACK, at + 1)
+            continue
+        lines, place = text[at: at + _LONGEST].split("\n"), ""
         indent = text[text.rfind("\n", 0, at) + 1: at]
         for line in lines[1:400]:
             # A line of a log may begin with a name or a time, as its first line did.
@@ -148,7 +226,7 @@ def _time(process: Process, begin: int) -> float:
     """Return when the byte at `begin` of a process's output came."""
     passed = 0
     for piece in process.output:
-        passed += len(piece.data.decode(errors="replace"))
+        passed += len(_COLOUR.sub("", piece.data.decode(errors="replace")))
         if passed > begin:
             return piece.at
     return process.output[-1].at if process.output else process.began
@@ -156,11 +234,11 @@ def _time(process: Process, begin: int) -> float:
 
 def _logged(tree: Tree) -> Iterator[Cause]:
     for path, text in tree.logs.items():
-        found = next(tracebacks(text), None)
+        found = _first_of(_COLOUR.sub("", text), tree.root.failed)
         if found is not None:
             yield Cause("traceback", found[0], f"log {path}", None, found[1])
     for path, text in tree.logs.items():
-        line = next((line for line in text.splitlines() if _speaks(line)), None)
+        line = next((line for line in _COLOUR.sub("", text).splitlines() if _speaks(line)), None)
         if line is not None:
             yield Cause("log", line.strip()[:500], f"log {path}")
 
@@ -169,7 +247,7 @@ def _lines(tree: Tree) -> Iterator[Cause]:
     found = []
     for process in tree.processes.values():
         begin = 0
-        for line in process.text(tree.over).splitlines(keepends=True):
+        for line in _text(process, tree.over).splitlines(keepends=True):
             if _speaks(line):
                 found.append(Cause("line", line.strip()[:500], who(process), _time(process, begin)))
             begin += len(line)
@@ -178,7 +256,11 @@ def _lines(tree: Tree) -> Iterator[Cause]:
 
 def _speaks(line: str) -> bool:
     """Whether a line speaks of an error of its own."""
-    return bool(_ERROR.search(line)) and not _REFERS.search(line) and not _HARMLESS.search(line)
+    return bool(_ERROR.search(line)) and not _REFERS.search(line) and not _harmless(line)
+
+
+def _harmless(line: str) -> bool:
+    return bool(_HARMLESS.search(line) or _QUIET.search(line))
 
 
 def _hang(tree: Tree) -> Cause:
@@ -190,13 +272,29 @@ def _hang(tree: Tree) -> Cause:
 
 
 def _silent(tree: Tree) -> Cause:
-    """Return the process that failed first of those of which each made the one above it fail, as far as can be seen."""
-    process, above = tree.root, 0
+    """Return the process that failed first of those of which each made the one above it fail, as far as can be seen.
+
+    Of several that ran at the same time the first is; one after which the one above went on to another is only named.
+    """
+    process, above, perhaps = tree.root, 0, ""
     while True:
-        failed = [each for each in tree.processes.values() if each.parent == process.pid and each.failed]
+        below = [each for each in tree.processes.values() if each.parent == process.pid and each is not process]
+        failed = [each for each in below if each.failed]
         if not failed:
             break
-        process, above = max(failed, key=lambda each: each.ended or 0.0), above + 1
-    told = "and nobody said why" if process.size else "and what it said, if anything, was not seen"
+        last = max(failed, key=_left)
+        if any(each.began >= _left(last) for each in below):
+            perhaps = f"; before that {who(last)} had ended with {last.how}"
+            break
+        process, above = min((each for each in failed if _left(each) >= last.began), key=_left), above + 1
+    said = [line for line in _text(process, tree.over).splitlines() if line.strip()]
+    told = (f"and no line that it printed is known to say why; the last: {said[-1].strip()[:200]}" if said
+            else "and what it said, if anything, was not seen")
+    if process.dropped:
+        told += f" ({process.dropped} bytes in the middle of it were not kept)"
     after = f"; {above} above it failed after it" if above else ""
-    return Cause("exit code", f"{process.how}, {told}{after}", who(process), process.ended)
+    return Cause("exit code", f"{process.how}, {told}{after}{perhaps}", who(process), process.ended)
+
+
+def _left(process: Process) -> float:
+    return process.left if process.left is not None else process.ended or 0.0

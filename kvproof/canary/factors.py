@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from kvproof.errors import UsageError
 
-_PLACE = re.compile(r"\{(\w+)\}")
+_PLACE = re.compile(r"(?<!\$)\{(\w+)\}")
+"""Where a factor's level goes; ${NAME} is the shell's, which has it from the environment."""
 
 Levels = Mapping[str, str]
 """One combination: a level for each factor."""

@@ -54,8 +54,14 @@ class Logs:
                 continue
             try:
                 with open(path, "rb") as file:
-                    file.seek(begin)
-                    data = file.read(KEPT)
+                    size = os.fstat(file.fileno()).st_size
+                    # One that is shorter than it was is another one by now, or was emptied.
+                    file.seek(begin if begin <= size else 0)
+                    data = file.read(KEPT // 4)
+                    if size - file.tell() > KEPT - KEPT // 4:
+                        file.seek(size - (KEPT - KEPT // 4))
+                        data += b"\n[...]\n"
+                    data += file.read(KEPT - KEPT // 4)
             except OSError:
                 continue
             if data and b"\0" not in data[:4096]:

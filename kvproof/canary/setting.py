@@ -6,8 +6,6 @@ import json
 import os
 import platform
 import re
-import shlex
-import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -48,14 +46,8 @@ def _release() -> str:
 
 def _pythons(trees: Iterable[Tree]) -> list[str]:
     """Return the interpreters that were run, in the order in which they were; each as it was named, so a venv's own."""
-    found: dict[str, None] = {}
-    for tree in trees:
-        for process in tree.processes.values():
-            words = shlex.split(process.command)[:1]
-            if words and _PYTHON.fullmatch(os.path.basename(words[0])):
-                path = shutil.which(words[0])
-                if path is not None:
-                    found.setdefault(os.path.abspath(path))
+    found = dict.fromkeys(process.program for tree in trees for process in tree.processes.values()
+                          if _PYTHON.fullmatch(os.path.basename(process.program)))
     return list(found)[:_PYTHONS]
 
 

@@ -33,7 +33,8 @@ def lines(runs: Sequence[Run], effects: Sequence[Effect]) -> list[str]:
         told = f"starts in {tree.ready or tree.seconds:.1f} s" if why is None else f"FAILS: {why}"
         out.append(printable(f"{at}{f', run {number + 1}' if any(each[1] for each in runs) else ''}: {told}"))
     if effects:
-        out += ["", "which factor matters: by how much the share of starts that fail differs between its levels"]
+        out += ["", ("which factor matters: by how much the share of starts that fail differs between its levels "
+                     f"({len(runs)} starts)")]
         for effect in effects:
             rates = ", ".join(f"{' x '.join(levels)} {rate:.0%}" for levels, rate in effect.rates.items())
             out.append(printable(f"  {' x '.join(effect.factors):<24} {effect.size:>5.0%}   {rates}"))
@@ -44,6 +45,8 @@ def _one(run: Run) -> list[str]:
     _, _, tree, why = run
     out = [f"it starts: it serves after {tree.ready:.2f} s" if tree.ready is not None else "it ended with exit code 0"
            ] if why is None else [f"{'a hang' if why.kind == 'hang' else 'root cause'}: {why}"]
+    if why is not None and tree.how == "hang" and why.kind != "hang":
+        out.append("then: it neither served nor ended in time")
     out += [f"{'but' if why is None else 'then'}: {sign}" for sign in signs(tree) if str(sign) != str(why)][:_SIGNS]
     count = len(tree.processes)
     out += ["", f"{count} process{'es' if count > 1 else ''}, {tree.seconds:.1f} s:"]
@@ -55,8 +58,9 @@ def _one(run: Run) -> list[str]:
         # What lies between them may be left out.
         depth[process.pid] = depth.get(process.parent, 0) + (process.pid != tree.first)
         how = "ended by the canary" if process.stopped else process.how
+        dropped = f", {process.dropped} more in the middle were not kept" if process.dropped else ""
         out.append(f"  {'  ' * depth[process.pid]}{process.pid} {process.command[:90]}: {how}, "
-                   f"{len(process.text(tree.over).encode())} bytes of output")
+                   f"{len(process.text(tree.over).encode())} bytes of output{dropped}")
     if len(told) > _SHOWN:
         out.append(f"  and {len(told) - _SHOWN} more")
     if quiet:
@@ -102,4 +106,4 @@ def _process(process: Process, tree: Tree) -> dict[str, Any]:
 
 def outputs(tree: Tree) -> dict[str, str]:
     """Return each process's output by the name of its file."""
-    return {f"{process.pid}.txt": process.text() for process in tree.processes.values() if process.output}
+    return {f"{process.pid}.txt": process.text(marked=True) for process in tree.processes.values() if process.output}

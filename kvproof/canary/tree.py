@@ -25,8 +25,10 @@ class Piece:
 class Process:
     """One process of the tree.
 
-    began, ended: seconds since the start; ended is None while it lives. status: as of waitpid. stopped: the canary has
-    ended it. output, size: what it printed that is kept; dropped: bytes of the rest.
+    began, ended: seconds since the start; ended is None while it lives. left: when it began to end, before which nobody
+    can have taken note of that. status: as of waitpid. stopped: the canary has ended it. output, size: what it printed
+    that is kept; dropped: bytes of the rest, which came before the piece number `gap`. program: the file that it runs,
+    as far as that can be seen.
     """
 
     pid: int
@@ -36,16 +38,20 @@ class Process:
     ended: float | None = None
     status: int | None = None
     stopped: bool = False
+    left: float | None = None
     output: list[Piece] = field(default_factory=list)
     size: int = 0
     dropped: int = 0
+    gap: int = 0
+    program: str = ""
 
     def take(self, piece: Piece) -> None:
         """Keep some output; of more than `KEPT` bytes the middle is dropped."""
         self.output.append(piece)
         self.size += len(piece.data)
         while self.size > KEPT and len(self.output) > 8:
-            gone = self.output.pop(len(self.output) // 4)
+            self.gap = len(self.output) // 4
+            gone = self.output.pop(self.gap)
             self.size -= len(gone.data)
             self.dropped += len(gone.data)
 
@@ -68,9 +74,15 @@ class Process:
         """Whether a signal ended it that the canary did not send."""
         return self.status is not None and os.WIFSIGNALED(self.status) and not self.stopped
 
-    def text(self, until: float = math.inf) -> str:
-        """Return what it printed until then, both streams in the order in which it came."""
-        return b"".join(piece.data for piece in self.output if piece.at <= until).decode(errors="replace")
+    def text(self, until: float = math.inf, *, marked: bool = False) -> str:
+        """Return what it printed until then, both streams in the order in which it came.
+
+        marked: with a line where something was not kept.
+        """
+        pieces = [piece.data for piece in self.output if piece.at <= until]
+        if marked and self.dropped and self.gap <= len(pieces):
+            pieces.insert(self.gap, b"\n[... %d bytes were not kept ...]\n" % self.dropped)
+        return b"".join(pieces).decode(errors="replace")
 
 
 def _signal(number: int) -> str:

@@ -27,9 +27,18 @@ from kvproof.faults.spawner import PR_SET_CHILD_SUBREAPER, prctl
 from kvproof.runner.evidence import kernel_view
 
 _LOOK = 0.2
+_SETTLES = 0.3
+"""Seconds for which a command has to go on after it was seen to serve."""
+_TAIL = 8192
+"""Bytes of the output within which the text lies by which it is seen to serve."""
 _GRACE = 5.0
 """Seconds that processes have to end once they were told to."""
 _CREDENTIALS = struct.Struct("3i")
+_LOOPBACK = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
+
+
+class CannotStart(UsageError):
+    """There is no such program, or it is none."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ def run(command: Sequence[str], *, within: float, ready: Ready = Ready(), logs: 
     """Run a command until it serves, ends, or `within` seconds have passed; then everything of it is ended.
 
     logs: globs of files that it may log to, beside those that its processes are seen to have open. Raises UsageError
-    where it cannot be started, NotFollowed where the system does not let it be followed.
+    (CannotStart) where it cannot be started, NotFollowed where the system does not let it be followed.
     """
     return _Watch(command, within, ready, logs, environment or {}, progress).run()
 
@@ -64,6 +73,9 @@ class _Watch:
         self.tree = Tree(command)
         self._threads: dict[int, int] = {}
         self._tail = b""
+        self._said = False
+        self._served: float | None = None
+        self._probed = -_LOOK
         self._stopping = False
         self._gone: dict[int, int] = {}
         self._streams: dict[socket.socket, str] = {}
@@ -159,18 +171,24 @@ class _Watch:
                 pass
             if failed:
                 os.close(self._told)
-                raise UsageError(f"{self.tree.command[0]} cannot be started: {failed.decode()}; expected a program")
+                raise CannotStart(f"{self.tree.command[0]} cannot be started: {failed.decode()}; expected a program")
             if self._now() - looked > _LOOK:
                 looked = self._now()
                 self._progress(looked, sum(each.ended is None for each in self.tree.processes.values()))
                 for pid in self._alive():
                     self._logs.note(self.tree.processes[pid])
-            if self._serves():
-                self.tree.how, self.tree.ready = "ready", round(self._now(), 3)
-                break
+            if self._served is None and self._serves():
+                self._served = round(self._now(), 3)
             if all(each.ended is not None for each in self.tree.processes.values()):
                 break
-            if self._now() > self._within:
+            if self._served is not None:
+                if self.tree.root.failed or self.tree.root.killed:
+                    # It said that it serves, and failed.
+                    break
+                if self._now() > self._served + _SETTLES:
+                    self.tree.how, self.tree.ready = "ready", self._served
+                    break
+            elif self._now() > self._within:
                 self.tree.how = "hang"
                 self._stacks()
                 break
@@ -196,13 +214,14 @@ class _Watch:
                     self._logs.opened(opening)
             elif event.what == "runs" and of in processes:
                 processes[of].command = _command(of) or processes[of].command
+                processes[of].program = _program(of)
             elif event.what == "ends":
                 if of == event.pid and of in processes:
                     # What it has printed is not what it has logged.
                     for stream in self._streams:
                         self._read(stream)
                     self._logs.note(processes[of])
-                    processes[of].status = event.status
+                    processes[of].status, processes[of].left = event.status, self._now()
             elif event.what == "gone" and event.pid in processes:
                 one = processes[event.pid]
                 one.ended, one.status = round(self._now(), 3), event.status
@@ -224,20 +243,20 @@ class _Watch:
                         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS)), self.tree.first)
             of = self.tree.processes.get(pid, self.tree.root)
             of.take(Piece(round(self._now(), 3), self._streams[stream], data))
-            if self._ready.text:
-                self._tail = (self._tail + data)[-65536:]
+            if self._ready.text and not self._said:
+                self._tail += data
+                self._said = re.search(self._ready.text, self._tail.decode(errors="replace")) is not None
+                self._tail = self._tail[-_TAIL:]
 
     def _serves(self) -> bool:
-        if self._ready.text and re.search(self._ready.text, self._tail.decode(errors="replace")):
-            return True
+        if self._said or not self._ready.port or self._now() - self._probed < _LOOK:
+            return self._said
+        self._probed = self._now()
         return self._answers()
 
     def _answers(self) -> bool:
-        if not self._ready.port:
-            return False
-        with socket.socket() as probe:
-            probe.settimeout(0.5)
-            return probe.connect_ex(("127.0.0.1", self._ready.port)) == 0
+        return bool(self._ready.port) and any(
+            _takes(family, host, self._ready.port) for family, host in _LOOPBACK)
 
     # The end
 
@@ -284,11 +303,41 @@ class _Watch:
             self._turn()
 
 
+def _takes(family: socket.AddressFamily, host: str, port: int) -> bool:
+    """Whether a port takes connections from others: one that asks from this very port may be connected to itself."""
+    try:
+        with socket.socket(family) as probe:
+            probe.settimeout(0.5)
+            return probe.connect_ex((host, port)) == 0 and probe.getsockname() != probe.getpeername()
+    except OSError:
+        # There is no such family here, or it has gone already.
+        return False
+
+
 def _kill(pid: int, number: int) -> None:
     """Send a signal, and let a process go on that was stopped: it would not hear of it."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
         os.kill(pid, signal.SIGCONT)
+
+
+def _program(pid: int) -> str:
+    """Return the file that a process runs, by the name by which it was found: a venv's Python is a link to another's.
+
+    "" where it cannot be seen.
+    """
+    try:
+        here, runs = os.readlink(f"/proc/{pid}/cwd"), os.readlink(f"/proc/{pid}/exe")
+        name = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0])
+        variables = dict(each.partition(b"=")[::2] for each in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+    except OSError:
+        return ""
+    places = os.fsdecode(variables.get(b"PATH", b"")).split(":") if "/" not in name else [""]
+    for place in places:
+        path = os.path.normpath(os.path.join(here, place, name))
+        if os.path.realpath(path) == runs:
+            return path
+    return runs
 
 
 def _drain(stream: socket.socket) -> None:
