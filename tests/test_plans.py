@@ -45,8 +45,9 @@ def test_a_hit_is_loaded_or_recomputed_by_its_length() -> None:
     assert (slow["least_tokens"], slow["hits"][0]["choice"]) == (None, "recompute")
 
 
-def test_what_a_load_costs_is_measured_on_a_connector(tmp_path: Path) -> None:
-    words = ("plan", "--measure", "-c", "reference", "--chunk-bytes", "65536", "--size", "256", "--rate", "20000",
+@pytest.mark.parametrize("connector", ["reference", pytest.param("lmcache-redis", marks=pytest.mark.nightly)])
+def test_what_a_load_costs_is_measured_on_a_connector(connector: str, tmp_path: Path) -> None:
+    words = ("plan", "--measure", "-c", connector, "--chunk-bytes", "65536", "--size", "256", "--rate", "20000",
              "--tokens", "5000")
     done = kvproof(*words, "--json", str(tmp_path / "json"), "--html", str(tmp_path / "html"))
     assert (done.returncode, done.stderr) == (0, ""), done.stderr

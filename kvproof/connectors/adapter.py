@@ -82,7 +82,8 @@ class Place:
     full chunk. connections: how many connections to hold, where a connector lets one choose. timeout: seconds that
     a call may take by the connector's own configuration. device: "cpu" or "cuda", where buffers live. salt: the
     tenant's, adapter: the LoRA adapter's; only adapters with the capability of that name have to look at them.
-    directory: a private directory for a connector whose truth is "directory"; empty for others.
+    directory: a private directory for a connector whose truth is "directory"; empty for others. chunks: how many chunks
+    one call may have, for a connector that reserves memory for them.
     """
 
     endpoint: Endpoint
@@ -98,6 +99,7 @@ class Place:
     salt: str = ""
     adapter: str = ""
     directory: str = ""
+    chunks: int = 12
 
     def key(self, chunk: str) -> ChunkKey:
         """Return the key that this worker would use for a chunk of its own; `chunk` is a hexadecimal hash."""

@@ -54,9 +54,6 @@ for _module in pkgutil.iter_modules(connectors.__path__, f"{connectors.__name__}
 CHUNK_TOKENS = 256
 """LMCache's default number of tokens in a chunk; a chunk too small for it has fewer."""
 
-POOL_CHUNKS = 12
-"""Chunks for which host memory is reserved; LMCache waits for ever when it runs out (LMCache issue 2942)."""
-
 SMALLEST_POOL = 4 * 2**20
 """Bytes of host memory reserved however small the chunks are."""
 
@@ -277,9 +274,12 @@ class LMCacheRemote(Adapter):
 
 
 def pool_bytes(place: Place) -> int:
-    """Return how many bytes of host memory to reserve; LMCache writes to all of them when it opens."""
+    """Return how many bytes of host memory to reserve; LMCache writes to all of them when it opens.
+
+    When it runs out LMCache waits for ever (LMCache issue 2942).
+    """
     chunk = place.chunk_bytes + ALIGNMENT
-    return max(SMALLEST_POOL, min(POOL_CHUNKS * chunk, 2**30), 4 * chunk)
+    return max(SMALLEST_POOL, min(place.chunks * chunk, 2**30), 4 * chunk)
 
 
 def _bytes(memory: Any) -> memoryview:

@@ -40,7 +40,8 @@ def loads(name: str, *, chunk_bytes: int = CHUNK_BYTES, server: str | None = Non
             raise UsageError(str(error)) from error
         if not ground.described.holds(chunk_bytes):
             raise UsageError(f"{name} holds no chunks of {chunk_bytes} bytes; name another size with --chunk-bytes")
-        with ground.rig(ground.at("measure", chunk_bytes=chunk_bytes, timeout=10.0)) as rig:
+        place = ground.at("measure", chunk_bytes=chunk_bytes, timeout=10.0, chunks=2 * max(LENGTHS))
+        with ground.rig(place) as rig:
             return ground.version, _measured(ground, rig, chunk_bytes, progress)
 
 
