@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kvproof.canary import factors
-from kvproof.canary.cause import tracebacks
+from kvproof.canary.words import tracebacks
 from kvproof.errors import UsageError
 from kvproof.faults.servers import free_port
 

@@ -9,40 +9,15 @@ ended. What may only refer to another failure ("see root cause above") is the ca
 from __future__ import annotations
 
 import os
-import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvproof.canary import stacks
 from kvproof.canary.tree import Process, Tree
+from kvproof.canary.words import complains, deciding, mentions, refers, speaks, tracebacks, uncoloured
 
 _SHOWN = 4
-_TRACEBACK = "Traceback (most recent call last):"
-_EXCEPTION = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?:: .*)?$")
-_ERROR = re.compile(
-    r"\b\w*(?:error|exception)\b|\b(?:no module named|fatal|panic(?:ked)?|critical|abort(?:ed|ing)?|"
-    r"segmentation fault|out of memory|oom|cannot|could not|failed|failure|no such file|not found|permission denied|"
-    r"refused|undefined symbol|unable to|already in use)\b", re.IGNORECASE)
-_LEVEL = re.compile(r"\b(?:ERROR|FATAL|CRITICAL)\b")
-"""What a line has that a program itself takes for an error."""
-_QUIET = re.compile(r"^(?:(?!ERROR|FATAL|CRITICAL|WARN).){0,80}?\b(?:INFO|DEBUG|TRACE)\b")
-"""With what a line begins that a program takes for none: a level, behind a name, a time or a process."""
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_SEES = re.compile(r"see (?:the )?(?:root cause|above|log|stack)|has died|shutting down", re.IGNORECASE)
-_REFERS = re.compile(rf"{_SEES.pattern}|initialization failed", re.IGNORECASE)
-_HARMLESS = re.compile(r"^\W*(?:INFO|DEBUG|TRACE)\b|\b0 (?:errors|failures|failed)\b|\bno errors?\b|"
-                       r"error[_-]?rate|errors?=0", re.IGNORECASE)
-_LONGEST = 1 << 16
-"""Characters of a traceback that are read."""
-_BAR = re.compile(r"^\s*[|+] ?")
-"""With what each line of an exception group begins."""
-_GROUP = re.compile(r"^(?:[\w.]+\.)?\w*ExceptionGroup: ")
-_UNRAISABLE = re.compile(r"^.*Exception ignored (?:in|while|on)\b.*\n\Z", re.MULTILINE)
-"""What Python says before the traceback of an exception that ends nothing."""
-_AFTER = 3
-"""Lines that may come after the traceback with which a process has ended."""
-_LINKED = re.compile(r"During handling of the above exception|direct cause of the following exception")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,31 +108,20 @@ def _after_another(tree: Tree, process: Process) -> bool:
     beside = [each for each in tree.processes.values() if each.parent == process.parent and each is not process]
     above = tree.processes.get(process.parent)
     return any(each.failed and process.began < _left(each) <= end for each in beside) or (
-        above is not None and any(_LEVEL.search(line) and _speaks(line)
-                                  for line in _text(above, min(end, tree.over)).splitlines()))
+        above is not None and any(map(complains, _text(above, min(end, tree.over)).splitlines())))
 
 
 def _text(process: Process, until: float) -> str:
     """Return what it printed until then, without colours."""
-    return _COLOUR.sub("", process.text(until))
+    return uncoloured(process.text(until))
 
 
 def _tracebacks(tree: Tree) -> Iterator[Cause]:
     for process in tree.processes.values():
         text = _text(process, tree.over)
-        found = _first_of(text, process.failed)
+        found = deciding(text, process.failed)
         if found is not None:
             yield Cause("traceback", found[0], who(process), _time(process, found[2]), found[1])
-
-
-def _first_of(text: str, failed: bool) -> tuple[str, str, int] | None:
-    """Return the traceback that is the cause: of a process that has failed the one with which it has, if one is."""
-    chains = [chain for chain in _chains(text) if not _REFERS.search(chain[0])]
-    if not chains:
-        return None
-    last = max(each[2] for each in tracebacks(text))
-    fatal = len(text[last:].rpartition("\n  ")[2].strip().splitlines()) <= 2 + _AFTER
-    return chains[-1 if failed and fatal else 0]
 
 
 def _all_of(tree: Tree, process: Process) -> Iterator[Cause]:
@@ -166,7 +130,7 @@ def _all_of(tree: Tree, process: Process) -> Iterator[Cause]:
         yield Cause("traceback", line, who(process), _time(process, begin), place)
     begin, found = 0, None
     for line in text.splitlines(keepends=True):
-        if _LEVEL.search(line) and _speaks(line):
+        if complains(line):
             found = line.strip()[:500], begin
         begin += len(line)
     if found is not None and process.failed:
@@ -178,55 +142,19 @@ def _referring(tree: Tree) -> Iterator[Cause]:
     for process in tree.processes.values():
         text, begin = _text(process, tree.over), 0
         for line, place, at in tracebacks(text):
-            if not _SEES.search(line):
+            if not refers(line):
                 yield Cause("traceback", line, who(process), _time(process, at), place)
         for line in text.splitlines(keepends=True):
-            if _ERROR.search(line) and not _SEES.search(line) and not _harmless(line):
+            if mentions(line) and not refers(line):
                 yield Cause("line", line.strip()[:500], who(process), _time(process, begin))
             begin += len(line)
-
-
-def _chains(text: str) -> list[tuple[str, str, int]]:
-    """Return the first of each exceptions that came of one another."""
-    found: list[tuple[str, str, int]] = []
-    end = 0
-    for each in tracebacks(text):
-        if not (found and _LINKED.search(text, end, each[2])):
-            found.append(each)
-        end = each[2]
-    return found
-
-
-def tracebacks(text: str) -> Iterator[tuple[str, str, int]]:
-    """Return each traceback of a text: its exception, its innermost frame, where it begins; the first is the root.
-
-    Of an exception group it is that of each part. One that Python says it has ignored is none.
-    """
-    at = text.find(_TRACEBACK)
-    while at >= 0:
-        if _UNRAISABLE.search(text, max(0, at - 500), at):
-            at = text.find(_TRACEBACK, at + 1)
-            continue
-        lines, place = text[at: at + _LONGEST].split("\n"), ""
-        indent = text[text.rfind("\n", 0, at) + 1: at]
-        for line in lines[1:400]:
-            # A line of a log may begin with a name or a time, as its first line did.
-            plain = _BAR.sub("", line) if _BAR.match(indent) else line.removeprefix(indent)
-            frame = re.match(r'\s+File "(?:.*/)?([^"/]+)", line (\d+), in (\S+)', plain)
-            if frame is not None:
-                place = f"{frame[3]} ({frame[1]}:{frame[2]})"
-            elif plain[:1] not in (" ", "\t", "") and place and (_EXCEPTION.match(plain.strip()) or ": " in plain):
-                if not _GROUP.match(plain):
-                    yield plain.strip()[:500], place, at
-                break
-        at = text.find(_TRACEBACK, at + 1)
 
 
 def _time(process: Process, begin: int) -> float:
     """Return when the byte at `begin` of a process's output came."""
     passed = 0
     for piece in process.output:
-        passed += len(_COLOUR.sub("", piece.data.decode(errors="replace")))
+        passed += len(uncoloured(piece.data.decode(errors="replace")))
         if passed > begin:
             return piece.at
     return process.output[-1].at if process.output else process.began
@@ -234,11 +162,11 @@ def _time(process: Process, begin: int) -> float:
 
 def _logged(tree: Tree) -> Iterator[Cause]:
     for path, text in tree.logs.items():
-        found = _first_of(_COLOUR.sub("", text), tree.root.failed)
+        found = deciding(uncoloured(text), tree.root.failed)
         if found is not None:
             yield Cause("traceback", found[0], f"log {path}", None, found[1])
     for path, text in tree.logs.items():
-        line = next((line for line in _COLOUR.sub("", text).splitlines() if _speaks(line)), None)
+        line = next((line for line in uncoloured(text).splitlines() if speaks(line)), None)
         if line is not None:
             yield Cause("log", line.strip()[:500], f"log {path}")
 
@@ -248,19 +176,10 @@ def _lines(tree: Tree) -> Iterator[Cause]:
     for process in tree.processes.values():
         begin = 0
         for line in _text(process, tree.over).splitlines(keepends=True):
-            if _speaks(line):
+            if speaks(line):
                 found.append(Cause("line", line.strip()[:500], who(process), _time(process, begin)))
             begin += len(line)
     yield from sorted(found, key=lambda each: each.at or 0.0)
-
-
-def _speaks(line: str) -> bool:
-    """Whether a line speaks of an error of its own."""
-    return bool(_ERROR.search(line)) and not _REFERS.search(line) and not _harmless(line)
-
-
-def _harmless(line: str) -> bool:
-    return bool(_HARMLESS.search(line) or _QUIET.search(line))
 
 
 def _hang(tree: Tree) -> Cause:
